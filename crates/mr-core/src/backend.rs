@@ -75,8 +75,10 @@ pub trait MrBackend: Send + Sync + 'static {
 
     /// Kills every key of the regions in `batch`, with one fence for all of them.
     ///
-    /// On `Ok` the HCA refuses all keys that the regions ever had. `batch` is never empty and never
-    /// longer than [`Capabilities::max_batch`].
+    /// On `Ok` the HCA refuses all keys that the regions ever had. With [`Fence::Global`] it also
+    /// refuses whatever earlier key a `map` before this call has replaced, on any region, and the
+    /// batch may be empty: then the fence alone is wanted. `batch` is never longer than
+    /// [`Capabilities::max_batch`], and with [`Fence::PerKey`] never empty.
     ///
     /// # Errors
     ///
@@ -269,6 +271,16 @@ impl<E> BatchError<E> {
                 Some(Err(error)) => Some(error),
                 _ => results.iter().find_map(|result| result.as_ref().err()),
             },
+        }
+    }
+}
+
+impl<E> BatchError<E> {
+    /// The first error of the batch.
+    pub(crate) fn into_first(self) -> Option<E> {
+        match self.failures {
+            Failures::All(error) => Some(error),
+            Failures::Each(results) => results.into_iter().find_map(Result::err),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A point in time: nanoseconds since the start of the clock that gave it.
 ///
@@ -118,6 +118,23 @@ impl Clock for ManualClock {
 impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
     fn now(&self) -> Time {
         (**self).now()
+    }
+}
+
+/// The end of a wait of a thread. Always real time: a thread cannot sleep in virtual time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    pub(crate) fn after(timeout: Duration) -> Self {
+        Self(Instant::now().checked_add(timeout))
+    }
+
+    /// What is left of the wait; zero when it is over.
+    pub(crate) fn left(self) -> Duration {
+        self.0.map_or(Duration::MAX, |end| {
+            end.saturating_duration_since(Instant::now())
+        })
     }
 }
 

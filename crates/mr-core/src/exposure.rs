@@ -1,0 +1,126 @@
+//! How long keys stay alive after release: the measure that every policy is held to.
+
+use crate::DmaBuffer;
+use crate::Time;
+use crate::pool::slot::{Mapping, StaleSum};
+use hdrhistogram::Histogram;
+use std::time::Duration;
+
+/// The longest duration that a histogram tells apart: a day. Anything longer counts as a day.
+const LONGEST: u64 = 86_400_000_000_000;
+
+/// A record of the keys that have died, kept by whoever kills them.
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    /// Of the dead keys, by their releases.
+    pub(crate) dead: StaleSum,
+    pub(crate) key_nanos: u128,
+    pub(crate) byte_nanos: u128,
+    pub(crate) longest: Duration,
+    exposures: Histogram<u64>,
+}
+
+impl Ledger {
+    pub(crate) fn new() -> Self {
+        Self {
+            dead: StaleSum::default(),
+            key_nanos: 0,
+            byte_nanos: 0,
+            longest: Duration::ZERO,
+            exposures: duration_histogram(),
+        }
+    }
+
+    /// Records that the key of `mapping` is dead since `dead`.
+    pub(crate) fn record<M: DmaBuffer>(&mut self, mapping: &Mapping<M>, dead: Time) {
+        let exposure = mapping.exposure(dead);
+        let nanos = exposure.as_nanos() as u64;
+        self.dead.add(mapping.bytes, mapping.released);
+        self.key_nanos += u128::from(nanos);
+        self.byte_nanos += u128::from(nanos) * u128::from(mapping.bytes);
+        self.longest = self.longest.max(exposure);
+        self.exposures.saturating_record(nanos);
+    }
+
+    /// Adds what another ledger holds.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.dead.merge(&other.dead);
+        self.key_nanos += other.key_nanos;
+        self.byte_nanos += other.byte_nanos;
+        self.longest = self.longest.max(other.longest);
+        // Both have the same bounds, so the sum always fits.
+        let _ = self.exposures.add(&other.exposures);
+    }
+
+    pub(crate) fn into_exposures(self) -> Durations {
+        Durations(self.exposures)
+    }
+}
+
+/// A histogram of durations, exact to 1 %, from 1 ns to a day.
+#[derive(Clone, Debug)]
+pub struct Durations(Histogram<u64>);
+
+impl Durations {
+    pub(crate) fn new() -> Self {
+        Self(duration_histogram())
+    }
+
+    pub(crate) fn record(&mut self, duration: Duration) {
+        self.0
+            .saturating_record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// How many durations were recorded.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The mean; zero if nothing was recorded.
+    pub fn mean(&self) -> Duration {
+        Duration::from_nanos(self.0.mean() as u64)
+    }
+
+    /// The duration that `percent` of all (0 to 100) do not exceed; zero if nothing was recorded.
+    pub fn percentile(&self, percent: f64) -> Duration {
+        Duration::from_nanos(self.0.value_at_percentile(percent))
+    }
+
+    /// The longest; zero if nothing was recorded.
+    pub fn max(&self) -> Duration {
+        Duration::from_nanos(self.0.max())
+    }
+
+    /// The recorded durations in ascending order, each with how often it was recorded.
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        self.0.iter_recorded().map(|step| {
+            (
+                Duration::from_nanos(step.value_iterated_to()),
+                step.count_at_value(),
+            )
+        })
+    }
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "the bounds are constants, and a test makes one"
+)]
+fn duration_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, 2).expect("1 < LONGEST and 2 digits are in range")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_saturate_at_a_day() {
+        let mut durations = Durations::new();
+        durations.record(Duration::from_secs(1_000_000));
+        durations.record(Duration::ZERO);
+        assert_eq!(durations.count(), 2);
+        assert!(durations.max() >= Duration::from_secs(86_000));
+        assert!(durations.buckets().count() == 2);
+    }
+}

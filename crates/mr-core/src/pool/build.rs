@@ -1,0 +1,186 @@
+//! rds_pool_start: how a pool comes to be.
+
+use crate::exposure::Ledger;
+use crate::pool::Pool;
+use crate::pool::core::Core;
+use crate::pool::depot::Depot;
+use crate::pool::driver::Flusher;
+use crate::pool::gate::Gate;
+use crate::pool::quarantine::Quarantine;
+use crate::pool::shard::{Boxed, Shard};
+use crate::pool::slot::Slot;
+use crate::pool::unclaimed::Unclaimed;
+use crate::pool::wait::Queue;
+use crate::sync::{Mutex, ShortLock};
+use crate::{
+    BuildError, Clock, DmaBuffer, Driver, InvalidationPolicy, KeyTag, MrBackend, PoolConfig,
+    PoolLimits, SystemClock,
+};
+use crossbeam_utils::CachePadded;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use std::time::Duration;
+
+/// The most regions that a thread fetches at a time.
+const MAGAZINE: u32 = 64;
+
+/// A pool in the making. Each setting says its default at [`PoolConfig`].
+pub struct PoolBuilder<B> {
+    backend: B,
+    policy: Box<dyn InvalidationPolicy>,
+    clock: Option<Arc<dyn Clock>>,
+    config: PoolConfig,
+}
+
+impl<B: MrBackend> PoolBuilder<B> {
+    pub(crate) fn new(backend: B, policy: Box<dyn InvalidationPolicy>) -> Self {
+        let config = PoolConfig::new(&backend.capabilities());
+        Self {
+            backend,
+            policy,
+            clock: None,
+            config,
+        }
+    }
+
+    /// Changes any of the settings.
+    #[must_use]
+    pub fn configure(mut self, change: impl FnOnce(&mut PoolConfig)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// How many regions the pool has.
+    #[must_use]
+    pub fn capacity(self, regions: u32) -> Self {
+        self.configure(|config| config.capacity = regions)
+    }
+
+    /// The longest time that a key stays stale.
+    #[must_use]
+    pub fn max_age(self, age: Duration) -> Self {
+        self.configure(|config| config.max_age = age)
+    }
+
+    /// Seeds the order of regions and their first tags, for runs that can be repeated.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        self.configure(|config| config.seed = Some(seed))
+    }
+
+    /// Takes the time from `clock`; without this, from a [`SystemClock`].
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
+    /// Makes all regions, and starts the flusher unless the user drives the pool.
+    ///
+    /// # Errors
+    ///
+    /// A setting or the policy cannot hold, or the backend cannot make the regions; then those
+    /// made so far are freed.
+    pub fn build<M: DmaBuffer>(self) -> Result<Pool<B, M>, BuildError<B::Error>> {
+        let Self {
+            backend,
+            policy,
+            clock,
+            config,
+        } = self;
+        let capabilities = backend.capabilities();
+        config.check(&capabilities)?;
+        policy.check(&PoolLimits::new(config.capacity, &capabilities))?;
+        let mut random = match config.seed {
+            Some(seed) => ChaCha8Rng::seed_from_u64(seed),
+            None => ChaCha8Rng::from_os_rng(),
+        };
+        let mut slots = alloc_all(&backend, config.capacity, &mut random)?;
+        shuffle(&mut slots, &mut random);
+        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
+        let shards = |_| {
+            let random = ChaCha8Rng::seed_from_u64(random.next_u64());
+            CachePadded::new(ShortLock::new(Shard::new(config.order, random)))
+        };
+        let shards: Box<[_]> = (0..config.shards).map(shards).collect();
+        let magazine = (config.capacity / (4 * config.shards)).clamp(1, MAGAZINE) as usize;
+        let depot = Depot::new(magazine, config.order);
+        depot.store(&mut slots);
+        let core = Arc::new(Core {
+            backend,
+            policy,
+            gate: Gate::new(clock.now()),
+            clock,
+            capabilities,
+            ledgers: shards.iter().map(|_| Mutex::new(Ledger::new())).collect(),
+            shards,
+            depot,
+            queue: Queue::new(),
+            quarantine: Mutex::new(Quarantine::new()),
+            unclaimed: Mutex::new(Unclaimed::new(config.max_unclaimed())),
+            superseded: AtomicU32::new(0),
+            due_at: AtomicU64::new(u64::MAX),
+            over_bound: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            poisoned: AtomicU8::new(0),
+            waits: AtomicU64::new(0),
+            exhausted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            freed: AtomicU32::new(0),
+            not_freed: AtomicU32::new(0),
+            config,
+        });
+        let pool = Pool {
+            core: Arc::clone(&core),
+            flusher: Mutex::new(None),
+        };
+        if core.config.driver == Driver::Thread {
+            let flusher = Flusher::start(core).map_err(BuildError::Thread)?;
+            *pool.flusher.lock() = Some(flusher);
+        }
+        Ok(pool)
+    }
+}
+
+/// Makes all regions, or none.
+fn alloc_all<B: MrBackend, M: DmaBuffer>(
+    backend: &B,
+    wanted: u32,
+    random: &mut ChaCha8Rng,
+) -> Result<Vec<Boxed<B, M>>, BuildError<B::Error>> {
+    let mut slots: Vec<Boxed<B, M>> = Vec::with_capacity(wanted as usize);
+    for id in 0..wanted {
+        match backend.alloc() {
+            Ok(region) => {
+                let tag = KeyTag::new(random.next_u32() as u8);
+                slots.push(Box::new(Slot::new(region, id, tag)));
+            }
+            Err(source) => {
+                let mut leaked = None;
+                for slot in slots {
+                    if let Err(failure) = backend.dealloc(slot.region) {
+                        let (count, first) = leaked.unwrap_or((0, failure.error));
+                        leaked = Some((count + 1, first));
+                    }
+                }
+                return Err(BuildError::Alloc {
+                    made: id,
+                    wanted,
+                    source,
+                    leaked,
+                });
+            }
+        }
+    }
+    Ok(slots)
+}
+
+/// Fisher and Yates.
+fn shuffle<T>(items: &mut [T], random: &mut ChaCha8Rng) {
+    for end in (1..items.len()).rev() {
+        let place = (u64::from(random.next_u32()) * (end as u64 + 1)) >> 32;
+        items.swap(end, place as usize);
+    }
+}

@@ -1,0 +1,85 @@
+//! The background thread: a thin driver of the same steps that a simulation takes itself.
+
+use crate::clock::Deadline;
+use crate::pool::core::Core;
+use crate::sync::{Condvar, Mutex};
+use crate::{DmaBuffer, MrBackend};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// The longest sleep while something will be due: a bound in case the pool's clock is not real time.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// The longest sleep while nothing is stale: whatever changes that wakes the thread.
+const LONGEST_IDLE: Duration = Duration::from_secs(3600);
+
+/// A running flusher thread.
+pub(crate) struct Flusher {
+    thread: JoinHandle<()>,
+    ended: Arc<Ended>,
+}
+
+#[derive(Default)]
+struct Ended {
+    flag: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Flusher {
+    pub(crate) fn start<B: MrBackend, M: DmaBuffer>(
+        core: Arc<Core<B, M>>,
+    ) -> std::io::Result<Self> {
+        let ended = Arc::new(Ended::default());
+        let end = End(Arc::clone(&ended));
+        let thread = thread::Builder::new()
+            .name("mr-flusher".into())
+            .spawn(move || {
+                let _end = end;
+                drive(&core);
+            })?;
+        Ok(Self { thread, ended })
+    }
+
+    /// Joins the thread if it ends before `deadline`. Says whether it did; a thread that sits in
+    /// a backend call which does not return is left behind.
+    pub(crate) fn join(self, deadline: Deadline) -> bool {
+        let mut ended = self.ended.flag.lock();
+        while !*ended {
+            let left = deadline.left();
+            if left.is_zero() {
+                return false;
+            }
+            ended = self.ended.changed.wait_timeout(ended, left).0;
+        }
+        drop(ended);
+        // It cannot panic: everything foreign that it calls is caught.
+        self.thread.join().is_ok()
+    }
+}
+
+/// Says so when the thread ends, in whichever way.
+struct End(Arc<Ended>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        *self.0.flag.lock() = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Flushes when due, until the pool is closed or poisoned.
+fn drive<B: MrBackend, M: DmaBuffer>(core: &Core<B, M>) {
+    let over = || core.is_closed() || core.check_poison().is_err();
+    while !over() {
+        if let Some(flush) = core.due().flush {
+            flush.run();
+            continue;
+        }
+        let ready = || over() || core.next_due().is_some_and(|at| at <= core.now());
+        let left = core
+            .next_due()
+            .map(|at| at.since(core.now()).min(LONGEST_SLEEP));
+        core.gate.sleep_unless(ready, left.unwrap_or(LONGEST_IDLE));
+    }
+}

@@ -1,0 +1,214 @@
+//! dirty → flush → clean.
+
+use crate::backend::BackendError;
+use crate::clock::Deadline;
+use crate::pool::core::Core;
+use crate::pool::gate::{Fenced, Turn};
+use crate::pool::kill::dispose;
+use crate::pool::shard::{Boxed, count};
+use crate::{
+    BatchError, DmaBuffer, ErrorKind, Fence, FlushError, MrBackend, PoisonedBy, RegionState, Scope,
+    Time,
+};
+use std::sync::atomic::Ordering;
+
+/// A flush that has begun: it has taken its regions, and nothing else flushes until it ends.
+///
+/// [`run`](Self::run) does all of it. A simulation that puts the backend's time on its own clock
+/// calls [`invalidate_next`](Self::invalidate_next), lets the time pass, and then
+/// [`settle`](Self::settle), until nothing is left. Dropping it ends the flush: regions that the
+/// backend was not asked about go back to the dirty list.
+#[must_use = "dropping it ends the flush and puts its regions back"]
+pub struct Flush<'p, B: MrBackend, M: DmaBuffer> {
+    core: &'p Core<B, M>,
+    /// First those that the backend was asked about and that are not settled, then the others.
+    slots: Vec<Boxed<B, M>>,
+    asked: usize,
+    /// Kills what leased regions have left behind, although no region is to be invalidated.
+    fence_only: bool,
+    started: Time,
+    reached_backend: bool,
+    failed: bool,
+}
+
+impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
+    /// Begins a flush of `scope`, and of what is in quarantine and due (`all` of it on demand).
+    /// `None` if another flush is under way.
+    pub(crate) fn begin(&self, scope: Scope, all: bool) -> Option<Flush<'_, B, M>> {
+        if !self.gate.enter() {
+            return None;
+        }
+        self.over_bound.store(false, Ordering::Relaxed);
+        let started = self.now();
+        let mut slots = Vec::new();
+        let (mut keys, mut bytes) = (0, 0);
+        for shard in &self.shards {
+            let sum = shard.lock().take_stale(scope, &mut slots);
+            keys += sum.keys;
+            bytes += sum.bytes;
+        }
+        self.quarantine.lock().take_due(started, all, &mut slots);
+        let fence_only = slots.is_empty()
+            && scope == Scope::Stale
+            && self.capabilities.fence == Fence::Global
+            && self.superseded.load(Ordering::Relaxed) > 0;
+        if fence_only || !slots.is_empty() {
+            self.gate.took(count(slots.len()), started, keys, bytes);
+        }
+        Some(Flush {
+            core: self,
+            slots,
+            asked: 0,
+            fence_only,
+            started,
+            reached_backend: false,
+            failed: false,
+        })
+    }
+
+    /// Kills all that was released before the call, whatever list it is on.
+    pub(crate) fn flush(&self, scope: Scope) -> Result<(), FlushError> {
+        let waited = self.config.flush_timeout;
+        let deadline = Deadline::after(waited);
+        let ticket = self.gate.ticket();
+        loop {
+            self.check_poison()?;
+            match self
+                .gate
+                .wait(ticket, deadline, || self.check_poison().is_err())
+            {
+                Turn::Done => break,
+                Turn::TimedOut => return Err(FlushError::TimedOut { waited }),
+                Turn::Start => {
+                    if let Some(flush) = self.begin(scope, true) {
+                        flush.run();
+                    }
+                }
+            }
+        }
+        self.check_poison()?;
+        let wards = self.quarantine.lock().wards();
+        match wards.latest {
+            Some(kind) if wards.regions > 0 => Err(FlushError::Quarantined {
+                regions: wards.regions,
+                kind,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
+    /// Regions that this flush has taken and not yet settled.
+    pub fn regions(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Does all that is left to do.
+    pub fn run(mut self) {
+        while self.invalidate_next() {
+            self.settle();
+        }
+    }
+
+    /// Has the backend invalidate the next batch. Says whether there was one.
+    ///
+    /// A region whose invalidation fails goes to quarantine at the next `settle`.
+    pub fn invalidate_next(&mut self) -> bool {
+        let left = &mut self.slots[self.asked..];
+        let batch = left.len().min(self.core.capabilities.max_batch);
+        let batch = &mut left[..batch];
+        let due = std::mem::take(&mut self.fence_only) || !batch.is_empty();
+        if !due || self.core.check_poison().is_err() {
+            return false;
+        }
+        if !batch
+            .iter_mut()
+            .all(|slot| slot.enter(RegionState::InFlush))
+        {
+            self.core.poison(PoisonedBy::Pool);
+            return false;
+        }
+        self.reached_backend = true;
+        self.asked += batch.len();
+        let mut regions: Vec<_> = batch.iter_mut().map(|slot| &mut slot.region).collect();
+        let answer = self
+            .core
+            .ask_backend(|backend| backend.invalidate(&mut regions));
+        if !matches!(answer, Some(Ok(()))) {
+            self.failed = true;
+            for (place, slot) in batch.iter_mut().enumerate() {
+                slot.failure = failure_at(place, answer.as_ref());
+            }
+        }
+        true
+    }
+
+    /// Gives back the buffers of the batches invalidated so far, and makes their regions clean, as
+    /// of now.
+    pub fn settle(&mut self) {
+        if self.asked == 0 {
+            return;
+        }
+        let core = self.core;
+        let now = core.now();
+        let rest = self.slots.split_off(std::mem::take(&mut self.asked));
+        let mut slots = std::mem::replace(&mut self.slots, rest);
+        core.gate.settled(count(slots.len()));
+        for mut slot in slots.extract_if(.., |slot| slot.failure.is_some()) {
+            let kind = slot.failure.take().unwrap_or(ErrorKind::Io);
+            core.confine(slot, kind);
+        }
+        core.record_deaths(slots.iter().flat_map(|slot| slot.mappings()), now);
+        let mut collected = Vec::new();
+        for slot in &mut slots {
+            slot.bury()
+                .for_each(|mapping| dispose(mapping, &mut collected));
+        }
+        core.collect(&mut collected);
+        for slot in slots.extract_if(.., |slot| !slot.enter(RegionState::Clean)) {
+            core.fail_internally(slot);
+        }
+        tracing::debug!(regions = slots.len(), "flushed");
+        core.depot.store(&mut slots);
+        core.serve();
+    }
+}
+
+/// What went wrong with the region at `place`, if anything did.
+fn failure_at<E: BackendError>(
+    place: usize,
+    answer: Option<&Result<(), BatchError<E>>>,
+) -> Option<ErrorKind> {
+    match answer {
+        Some(Ok(())) => None,
+        Some(Err(failure)) if failure.is_dead(place) => None,
+        Some(Err(failure)) => Some(
+            failure
+                .error(place)
+                .map_or(ErrorKind::Io, BackendError::kind),
+        ),
+        None => Some(ErrorKind::Io),
+    }
+}
+
+impl<B: MrBackend, M: DmaBuffer> Drop for Flush<'_, B, M> {
+    fn drop(&mut self) {
+        self.settle();
+        let core = self.core;
+        for slot in self.slots.drain(..) {
+            if slot.state() == RegionState::Worn {
+                core.shards[core.my_shard()].lock().restore(slot);
+            } else {
+                core.confine(slot, ErrorKind::Busy);
+            }
+        }
+        let span = Fenced {
+            started: self.started,
+            completed: core.now(),
+        };
+        core.gate
+            .leave(self.reached_backend.then_some(span), !self.failed);
+        core.call_at(Time::ZERO);
+    }
+}

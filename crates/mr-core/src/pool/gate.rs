@@ -1,0 +1,206 @@
+//! One flush at a time, and who waits for which.
+
+use crate::clock::Deadline;
+use crate::exposure::Durations;
+use crate::sync::{Condvar, Mutex};
+use crate::{Scope, Time};
+use std::time::Duration;
+
+/// The ticket office of the flushes.
+///
+/// Flushes are numbered as they start, and only one runs at a time. A flush takes its regions after
+/// it has started. So whatever was released before a caller reads [`Gate::ticket`] is dead when the
+/// flush of that number has completed: also what another thread's flush had already taken, since
+/// that one has completed before.
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    running: bool,
+    started: u64,
+    completed: u64,
+    /// A flush that somebody needs, whatever the policy says.
+    demanded: Option<Scope>,
+    /// Regions in the flush that runs.
+    in_flush: u32,
+    last_flush: Time,
+    last_fence: Fenced,
+    record: FlushRecord,
+}
+
+/// The span of a flush: keys that were superseded before it started were dead when it completed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fenced {
+    pub(crate) started: Time,
+    pub(crate) completed: Time,
+}
+
+/// What is remembered of all flushes that took at least one region.
+#[derive(Clone, Debug)]
+pub(crate) struct FlushRecord {
+    pub(crate) flushes: u64,
+    pub(crate) regions: u64,
+    pub(crate) largest: u32,
+    pub(crate) durations: Durations,
+    pub(crate) peak_stale: u64,
+    pub(crate) peak_stale_bytes: u64,
+}
+
+/// How a wait at the gate ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The flush waited for has completed.
+    Done,
+    /// No flush runs: the caller is to start one.
+    Start,
+    /// The time is over.
+    TimedOut,
+}
+
+impl Gate {
+    pub(crate) fn new(now: Time) -> Self {
+        let record = FlushRecord {
+            flushes: 0,
+            regions: 0,
+            largest: 0,
+            durations: Durations::new(),
+            peak_stale: 0,
+            peak_stale_bytes: 0,
+        };
+        let state = State {
+            running: false,
+            started: 0,
+            completed: 0,
+            demanded: None,
+            in_flush: 0,
+            last_flush: now,
+            last_fence: Fenced::default(),
+            record,
+        };
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// The number of the next flush to start.
+    pub(crate) fn ticket(&self) -> u64 {
+        self.state.lock().started + 1
+    }
+
+    /// Starts a flush if none runs.
+    pub(crate) fn enter(&self) -> bool {
+        let mut state = self.state.lock();
+        let free = !state.running;
+        if free {
+            state.running = true;
+            state.started += 1;
+            state.demanded = None;
+        }
+        free
+    }
+
+    /// Says what the flush that runs has taken.
+    pub(crate) fn took(&self, regions: u32, now: Time, stale: u64, stale_bytes: u64) {
+        let mut state = self.state.lock();
+        state.in_flush = regions;
+        state.last_flush = now;
+        let record = &mut state.record;
+        record.flushes += 1;
+        record.regions += u64::from(regions);
+        record.largest = record.largest.max(regions);
+        record.peak_stale = record.peak_stale.max(stale);
+        record.peak_stale_bytes = record.peak_stale_bytes.max(stale_bytes);
+    }
+
+    /// Says that `regions` of the flush that runs have left it.
+    pub(crate) fn settled(&self, regions: u32) {
+        let mut state = self.state.lock();
+        state.in_flush = state.in_flush.saturating_sub(regions);
+    }
+
+    /// Ends the flush that runs. `span` is its span if it reached the backend, `fenced` whether
+    /// the backend did all that it was asked for.
+    pub(crate) fn leave(&self, span: Option<Fenced>, fenced: bool) {
+        let mut state = self.state.lock();
+        state.running = false;
+        state.completed = state.started;
+        state.in_flush = 0;
+        if let Some(span) = span {
+            state
+                .record
+                .durations
+                .record(span.completed.since(span.started));
+            if fenced {
+                state.last_fence = span;
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until flush `ticket` has completed or can be started.
+    pub(crate) fn wait(&self, ticket: u64, deadline: Deadline, stop: impl Fn() -> bool) -> Turn {
+        let mut state = self.state.lock();
+        loop {
+            if state.completed >= ticket {
+                return Turn::Done;
+            }
+            if !state.running {
+                return Turn::Start;
+            }
+            let left = deadline.left();
+            if left.is_zero() || stop() {
+                return Turn::TimedOut;
+            }
+            state = self.changed.wait_timeout(state, left).0;
+        }
+    }
+
+    /// Asks for a flush of `scope`, whatever the policy says.
+    pub(crate) fn demand(&self, scope: Scope) {
+        let mut state = self.state.lock();
+        state.demanded = state.demanded.max(Some(scope));
+    }
+
+    pub(crate) fn demanded(&self) -> Option<Scope> {
+        self.state.lock().demanded
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.state.lock().running
+    }
+
+    pub(crate) fn in_flush(&self) -> u32 {
+        self.state.lock().in_flush
+    }
+
+    pub(crate) fn last_flush(&self) -> Time {
+        self.state.lock().last_flush
+    }
+
+    pub(crate) fn last_fence(&self) -> Fenced {
+        self.state.lock().last_fence
+    }
+
+    pub(crate) fn record(&self) -> FlushRecord {
+        self.state.lock().record.clone()
+    }
+
+    /// Wakes everyone who waits here.
+    pub(crate) fn notify(&self) {
+        // Whoever is about to sleep holds the lock from its last look until it sleeps.
+        drop(self.state.lock());
+        self.changed.notify_all();
+    }
+
+    /// Sleeps until something changes or `timeout` has passed, unless `ready` says not to.
+    pub(crate) fn sleep_unless(&self, ready: impl Fn() -> bool, timeout: Duration) {
+        let state = self.state.lock();
+        if !ready() {
+            drop(self.changed.wait_timeout(state, timeout));
+        }
+    }
+}

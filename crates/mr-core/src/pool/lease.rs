@@ -1,0 +1,456 @@
+//! lease → map: how a buffer gets a key.
+
+use crate::backend::BackendError;
+use crate::clock::Deadline;
+use crate::pool::Pool;
+use crate::pool::core::Core;
+use crate::pool::gate::Turn;
+use crate::pool::handback::{Handback, Pending};
+use crate::pool::shard::Boxed;
+use crate::pool::slot::{Fate, Mapping, Superseded};
+use crate::{
+    Access, DmaBuffer, ErrorKind, InvalidateError, Keys, LeaseError, LeaseRefusal, LocalKey,
+    MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope,
+};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A live mapping: the buffer that it owns can be reached through its key.
+///
+/// While it lives the peer may change the buffer at any time (if the access lets it), so nothing
+/// here gives the bytes out. They come back when the key is dead: by [`invalidate`](Self::invalidate)
+/// at once, or after a release when the policy has had its flush. Dropping a lease is a release
+/// whose buffer is dropped when its key is dead.
+///
+/// `P` is how the lease holds on to its pool: `&Pool` from [`Pool::lease`], which costs nothing, or
+/// `Arc<Pool>` from [`Pool::lease_owned`], which makes the lease `'static`.
+#[must_use = "dropping a lease releases it"]
+pub struct Lease<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> {
+    slot: Option<Boxed<B, M>>,
+    pool: P,
+}
+
+/// A lease that keeps its pool alive.
+pub type OwnedLease<B, M> = Lease<B, M, Arc<Pool<B, M>>>;
+
+/// A lease that borrows its pool.
+pub type BorrowedLease<'p, B, M> = Lease<B, M, &'p Pool<B, M>>;
+
+impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> Lease<B, M, P> {
+    pub(crate) const fn new(slot: Boxed<B, M>, pool: P) -> Self {
+        Self {
+            slot: Some(slot),
+            pool,
+        }
+    }
+
+    fn mapping(&self) -> Option<&Mapping<M>> {
+        self.slot.as_ref().and_then(|slot| slot.current.as_ref())
+    }
+
+    /// Both keys.
+    pub fn keys(&self) -> Keys {
+        let none = Keys {
+            local: LocalKey::from_bits(0),
+            remote: RemoteKey::from_bits(0),
+        };
+        self.mapping().map_or(none, |mapping| mapping.keys)
+    }
+
+    /// The key for the peer.
+    pub fn remote_key(&self) -> RemoteKey {
+        self.keys().remote
+    }
+
+    /// The key for this host's own work requests.
+    pub fn local_key(&self) -> LocalKey {
+        self.keys().local
+    }
+
+    /// The address of the buffer's first byte, as it goes into a work request.
+    pub fn addr(&self) -> u64 {
+        self.mapping().map_or(0, |mapping| mapping.addr)
+    }
+
+    /// The number of bytes that the key reaches, at least 1.
+    #[expect(clippy::len_without_is_empty, reason = "never empty")]
+    pub fn len(&self) -> u64 {
+        self.mapping().map_or(0, |mapping| mapping.bytes)
+    }
+
+    /// What the peer may do.
+    pub fn access(&self) -> Access {
+        self.mapping()
+            .map_or(Access::empty(), |mapping| mapping.access)
+    }
+
+    /// Which region of the pool this is, from 0 to the capacity less 1; for logs.
+    pub fn region_id(&self) -> u32 {
+        self.slot.as_ref().map_or(u32::MAX, |slot| slot.id)
+    }
+
+    /// The backend's record of the region, for what only the backend knows to do with it.
+    pub fn region(&self) -> Option<&B::Region> {
+        self.slot.as_ref().map(|slot| &slot.region)
+    }
+
+    /// Ends the lease: *released* (promise 1). What happens next is up to the policy; once the key
+    /// is dead the buffer can be had from [`Pool::reclaim`].
+    pub fn release(mut self) {
+        self.end(Fate::Collect);
+    }
+
+    /// Ends the lease like [`release`](Self::release), and returns what the buffer comes back
+    /// through.
+    pub fn release_pending(mut self) -> Pending<M> {
+        let handback = Arc::new(Handback::new());
+        self.end(Fate::Hand(Arc::clone(&handback)));
+        Pending::new(handback)
+    }
+
+    /// Kills the key now, and returns the buffer: *invalidated* (promise 2).
+    ///
+    /// It costs one fence of the backend; where a fence reaches the whole HCA, callers share it.
+    ///
+    /// # Errors
+    ///
+    /// The key may still be honoured; the pool keeps the buffer, and gives it out through
+    /// [`Pool::reclaim`] when it is not.
+    pub fn invalidate(mut self) -> Result<M, InvalidateError<B::Error>> {
+        match self.slot.take() {
+            Some(slot) => self.pool.core.invalidate(slot),
+            None => Err(crate::FlushError::from(Poisoned(PoisonedBy::Pool)).into()),
+        }
+    }
+
+    /// The buffer, if the peer has ended the lease with a SEND_WITH_INV of its key. The backend's
+    /// word counts, not the peer's.
+    ///
+    /// # Errors
+    ///
+    /// Gives itself back if the key is alive.
+    pub fn take_if_peer_invalidated(mut self) -> Result<M, Self> {
+        let dead = self.slot.as_mut().is_some_and(|slot| {
+            let asked = |backend: &B| backend.invalidated_by_peer(&mut slot.region);
+            self.pool.core.ask_backend(asked).unwrap_or(false)
+        });
+        let slot = if dead { self.slot.take() } else { None };
+        slot.and_then(|slot| self.pool.core.end_dead_lease(slot))
+            .ok_or(self)
+    }
+
+    /// Releases the region and returns the buffer at once, while the peer may still *read* what
+    /// its owner writes there next: a leak, for as long as the key is stale. Only for a lease that
+    /// lets nobody write.
+    ///
+    /// # Errors
+    ///
+    /// Gives itself back if the access lets anyone write: then this would break memory safety.
+    pub fn release_leaking_reads(mut self) -> Result<M, Self> {
+        if self.access().lets_anyone_write() {
+            return Err(self);
+        }
+        let buffer = self
+            .slot
+            .as_mut()
+            .and_then(|slot| slot.current.as_mut()?.take_buffer());
+        self.end(Fate::Drop);
+        buffer.ok_or(self)
+    }
+
+    fn end(&mut self, fate: Fate<M>) {
+        if let Some(slot) = self.slot.take() {
+            self.pool.core.release(slot, fate);
+        }
+    }
+}
+
+impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> Drop for Lease<B, M, P> {
+    fn drop(&mut self) {
+        self.end(Fate::Drop);
+    }
+}
+
+impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> fmt::Debug for Lease<B, M, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("region", &self.region_id())
+            .field("keys", &self.keys())
+            .field("len", &self.len())
+            .field("access", &self.access())
+            .finish()
+    }
+}
+
+type Leased<B, M> = Result<Boxed<B, M>, LeaseError<<B as MrBackend>::Error, M>>;
+
+impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
+    /// Leases a region for `buffer`, waiting for one at most `patience`; without it, not at all.
+    pub(crate) fn lease(
+        &self,
+        mut buffer: M,
+        access: Access,
+        patience: Option<Duration>,
+    ) -> Leased<B, M> {
+        let found = self.check_fit(&mut buffer).and_then(|bytes| {
+            if self.over_bound.load(Ordering::Relaxed) {
+                self.draw_patiently(bytes, patience)
+            } else {
+                self.check_open()?;
+                self.draw(bytes)
+                    .map_or_else(|| self.draw_patiently(bytes, patience), Ok)
+            }
+        });
+        match found {
+            Ok(slot) => self.map(slot, buffer, access),
+            Err(reason) => Err(LeaseError {
+                reason,
+                buffer: Some(buffer),
+            }),
+        }
+    }
+
+    /// Checks that the buffer fits a region. Returns its length.
+    fn check_fit(&self, buffer: &mut M) -> Result<u64, LeaseRefusal<B::Error>> {
+        let Some(memory) = MemoryRange::of(buffer) else {
+            return Err(LeaseRefusal::ZeroLength);
+        };
+        let page = u64::from(self.capabilities.page_size);
+        let pages = (memory.addr() % page + memory.len()).div_ceil(page);
+        let max = self.capabilities.max_bytes;
+        if memory.len() > max || pages > u64::from(self.capabilities.max_pages) {
+            return Err(LeaseRefusal::TooLong {
+                len: memory.len(),
+                max,
+            });
+        }
+        Ok(memory.len())
+    }
+
+    fn check_open(&self) -> Result<(), LeaseRefusal<B::Error>> {
+        self.check_poison()?;
+        if self.is_closed() {
+            Err(LeaseRefusal::Closed)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Gets a region although there is none, or too much is stale: helps to flush, else waits for
+    /// its turn.
+    fn draw_patiently(
+        &self,
+        bytes: u64,
+        patience: Option<Duration>,
+    ) -> Result<Boxed<B, M>, LeaseRefusal<B::Error>> {
+        let Some(patience) = patience else {
+            return self.refuse();
+        };
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        let deadline = Deadline::after(patience);
+        let waiter = self.queue.join();
+        let found = loop {
+            if let Err(refusal) = self.check_open() {
+                break Err(refusal);
+            }
+            if self.relieve(deadline)
+                && let Some(slot) = self.draw(bytes)
+            {
+                break Ok(slot);
+            }
+            // One helper flushes what there is; one that finds nothing sleeps.
+            if self.has_worn() && self.help() {
+                continue;
+            }
+            let left = deadline.left();
+            if left.is_zero() {
+                break self.refuse();
+            }
+            if let Some(slot) = waiter.sleep(left) {
+                self.count_bytes(bytes);
+                break Ok(slot);
+            }
+        };
+        match (found, self.queue.leave(&waiter)) {
+            (Ok(slot), None) => Ok(slot),
+            (Ok(slot), Some(spare)) => {
+                self.undraw(spare, 0);
+                Ok(slot)
+            }
+            (Err(_), Some(slot)) if self.check_open().is_ok() => {
+                self.count_bytes(bytes);
+                Ok(slot)
+            }
+            (Err(refusal), Some(slot)) => {
+                self.undraw(slot, 0);
+                Err(refusal)
+            }
+            (Err(refusal), None) => Err(refusal),
+        }
+    }
+
+    /// Sees to it that no more is stale than the bounds allow. Says whether that is so.
+    fn relieve(&self, deadline: Deadline) -> bool {
+        if !self.over_bound.load(Ordering::Relaxed) {
+            return true;
+        }
+        let ticket = self.gate.ticket();
+        match self
+            .gate
+            .wait(ticket, deadline, || self.check_open().is_err())
+        {
+            Turn::Done => true,
+            Turn::Start => self.help(),
+            Turn::TimedOut => false,
+        }
+    }
+
+    fn has_worn(&self) -> bool {
+        self.shards
+            .iter()
+            .any(|shard| shard.lock().glance().worn > 0)
+    }
+
+    /// Flushes what waits for it, unless another thread is at it. Says whether it did.
+    fn help(&self) -> bool {
+        let flush = self.begin(Scope::Stale, false);
+        flush.is_some_and(|flush| {
+            let some = flush.regions() > 0;
+            flush.run();
+            some
+        })
+    }
+
+    fn count_bytes(&self, bytes: u64) {
+        self.shards[self.my_shard()].lock().tally.bytes_out += bytes;
+    }
+
+    fn refuse<T>(&self) -> Result<T, LeaseRefusal<B::Error>> {
+        self.check_open()?;
+        self.exhausted.fetch_add(1, Ordering::Relaxed);
+        let stale = self.view(self.now()).0.regions() + self.gate.in_flush();
+        Err(LeaseRefusal::Exhausted {
+            capacity: self.config.capacity,
+            leased: self.leased(),
+            stale,
+            quarantined: self.quarantine.lock().wards().regions,
+        })
+    }
+
+    /// Has the backend map `buffer` with the drawn region.
+    fn map(&self, mut slot: Boxed<B, M>, mut buffer: M, access: Access) -> Leased<B, M> {
+        let before = slot.state();
+        if !slot.enter(RegionState::Leased) {
+            self.fail_internally(slot);
+            let reason = Poisoned(PoisonedBy::Pool).into();
+            return Err(LeaseError {
+                reason,
+                buffer: Some(buffer),
+            });
+        }
+        slot.tag = slot.tag.next();
+        let Some(memory) = MemoryRange::of(&mut buffer) else {
+            return self.take_back(slot, before, buffer, LeaseRefusal::ZeroLength);
+        };
+        let addr = memory.addr();
+        let tag = slot.tag;
+        match self.ask_backend(|backend| backend.map(&mut slot.region, memory, access, tag)) {
+            Some(Ok(keys)) => {
+                if before == RegionState::Reusable {
+                    self.supersede(&mut slot);
+                }
+                slot.maps += 1;
+                slot.current = Some(Mapping::new(buffer, addr, keys, access));
+                Ok(slot)
+            }
+            Some(Err(error)) if error.kind().leaves_region_known() => {
+                self.take_back(slot, before, buffer, LeaseRefusal::Backend(error))
+            }
+            Some(Err(error)) => {
+                let kind = error.kind();
+                self.confine_unknown(slot, buffer, addr, access, kind);
+                Err(LeaseError {
+                    reason: LeaseRefusal::Backend(error),
+                    buffer: None,
+                })
+            }
+            None => {
+                self.confine_unknown(slot, buffer, addr, access, ErrorKind::Io);
+                let reason = Poisoned(PoisonedBy::Backend).into();
+                Err(LeaseError {
+                    reason,
+                    buffer: None,
+                })
+            }
+        }
+    }
+
+    /// Returns buffer and region after a refusal that left the region as it was.
+    fn take_back(
+        &self,
+        mut slot: Boxed<B, M>,
+        before: RegionState,
+        buffer: M,
+        reason: LeaseRefusal<B::Error>,
+    ) -> Leased<B, M> {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        if slot.enter(before) {
+            self.undraw(slot, buffer.len() as u64);
+        } else {
+            self.fail_internally(slot);
+        }
+        Err(LeaseError {
+            reason,
+            buffer: Some(buffer),
+        })
+    }
+
+    /// The previous mapping of a region that has just been mapped again.
+    fn supersede(&self, slot: &mut Boxed<B, M>) {
+        let Some(mapping) = slot.current.take() else {
+            return;
+        };
+        if self.capabilities.remap == Remap::KillsPrevious {
+            return self.bury_replaced(mapping);
+        }
+        if slot.earlier.is_empty() {
+            self.superseded.fetch_add(1, Ordering::Relaxed);
+        }
+        slot.earlier.push(Superseded {
+            mapping,
+            remapped: self.now(),
+        });
+    }
+
+    /// A `map` call has failed and left it unknown whether a key reaches the buffer.
+    fn confine_unknown(
+        &self,
+        mut slot: Boxed<B, M>,
+        buffer: M,
+        addr: u64,
+        access: Access,
+        kind: ErrorKind,
+    ) {
+        let now = self.now();
+        if let Some(mapping) = slot.current.take() {
+            slot.earlier.push(Superseded {
+                mapping,
+                remapped: now,
+            });
+        }
+        let unknown = Keys {
+            local: LocalKey::from_bits(0),
+            remote: RemoteKey::from_bits(0),
+        };
+        let mut mapping = Mapping::new(buffer, addr, unknown, access);
+        mapping.released = now;
+        mapping.fate = Fate::Collect;
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.count_back(&mapping);
+        slot.current = Some(mapping);
+        self.confine(slot, kind);
+    }
+}

@@ -1,0 +1,145 @@
+//! release → dirty: what happens to a region when its lease ends.
+
+use crate::pool::core::Core;
+use crate::pool::handback::{Handback, Pending};
+use crate::pool::shard::Boxed;
+use crate::pool::slot::Fate;
+use crate::{
+    AtRelease, DmaBuffer, Driver, Fence, FlushError, InvalidateError, KeyTag, MrBackend, Poisoned,
+    PoisonedBy, RegionState, ReleasedRegion, Remap, Scope, Time,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
+    /// Ends the lease of `slot`; its buffer goes the way of `fate` once the key is dead.
+    pub(crate) fn release(&self, mut slot: Boxed<B, M>, fate: Fate<M>) {
+        let now = self.now();
+        let Some(mapping) = &mut slot.current else {
+            return self.fail_internally(slot);
+        };
+        mapping.released = now;
+        mapping.fate = fate;
+        let released = ReleasedRegion::new(slot.maps, mapping.bytes, mapping.access);
+        match self.verdict(&released) {
+            // A failure is in the quarantine's books; a release has nobody to tell.
+            AtRelease::Invalidate if self.kills_alone() => drop(self.kill(slot, false)),
+            AtRelease::Invalidate => {
+                self.publish(slot, RegionState::Worn, now);
+                self.flush_at_once();
+            }
+            AtRelease::Retire => self.publish(slot, RegionState::Worn, now),
+            AtRelease::Reuse => self.publish(slot, RegionState::Reusable, now),
+        }
+        if self.is_closed() {
+            self.free_clean();
+            self.gate.notify();
+        }
+    }
+
+    /// Ends the lease of `slot` and returns its buffer once the key is dead.
+    pub(crate) fn invalidate(&self, mut slot: Boxed<B, M>) -> Result<M, InvalidateError<B::Error>> {
+        let now = self.now();
+        if let Some(mapping) = &mut slot.current {
+            mapping.released = now;
+            mapping.fate = Fate::Collect;
+        }
+        let result = match self.capabilities.fence {
+            Fence::PerKey => self.kill(slot, true),
+            Fence::Global => self.kill_by_flush(slot, now),
+        };
+        if self.is_closed() {
+            self.free_clean();
+            self.gate.notify();
+        }
+        result?.ok_or_else(|| FlushError::from(Poisoned(PoisonedBy::Pool)).into())
+    }
+
+    /// A fence for the whole HCA costs the same for one region as for all that are stale, so
+    /// callers share it: those who come while one is under way all join the next.
+    fn kill_by_flush(
+        &self,
+        mut slot: Boxed<B, M>,
+        now: Time,
+    ) -> Result<Option<M>, InvalidateError<B::Error>> {
+        let handback = Arc::new(Handback::new());
+        if let Some(mapping) = &mut slot.current {
+            mapping.fate = Fate::Hand(Arc::clone(&handback));
+        }
+        self.publish(slot, RegionState::Worn, now);
+        let flushed = self.flush(Scope::Worn);
+        let pending = Pending::new(handback);
+        match pending.leave_to_pool() {
+            Some(buffer) => Ok(Some(buffer)),
+            None => flushed.map(|()| None).map_err(InvalidateError::from),
+        }
+    }
+
+    /// Whether a releasing thread invalidates its own region rather than joining a flush: where a
+    /// fence reaches only the keys in its batch there is nothing to share.
+    fn kills_alone(&self) -> bool {
+        self.capabilities.fence == Fence::PerKey && self.runs_backend_in_release()
+    }
+
+    fn runs_backend_in_release(&self) -> bool {
+        self.config.driver == Driver::Thread || self.is_closed()
+    }
+
+    fn flush_at_once(&self) {
+        if self.runs_backend_in_release() {
+            // As above: the quarantine knows.
+            let _ = self.flush(Scope::Worn);
+        } else {
+            self.gate.demand(Scope::Worn);
+            self.call_at(Time::ZERO);
+        }
+    }
+
+    fn verdict(&self, released: &ReleasedRegion) -> AtRelease {
+        if self.is_closed() {
+            return AtRelease::Invalidate;
+        }
+        let verdict = self.ask_policy(|policy| policy.at_release(released));
+        match verdict.flatten().unwrap_or(AtRelease::Retire) {
+            // A key value must not come back while an earlier use of it may be stale.
+            AtRelease::Reuse if !self.can_remap() || released.maps >= KeyTag::COUNT - 1 => {
+                AtRelease::Retire
+            }
+            verdict => verdict,
+        }
+    }
+
+    /// Whether a stale region can be mapped again. Keys that a remap leaves alive can be killed
+    /// under a lease only by a fence that reaches the whole HCA.
+    pub(crate) fn can_remap(&self) -> bool {
+        match self.capabilities.remap {
+            Remap::Impossible => false,
+            Remap::KillsPrevious => true,
+            Remap::LeavesPrevious => self.capabilities.fence == Fence::Global,
+        }
+    }
+
+    /// Puts a released region on the dirty list.
+    fn publish(&self, mut slot: Boxed<B, M>, state: RegionState, now: Time) {
+        if !slot.enter(state) {
+            return self.fail_internally(slot);
+        }
+        if !slot.earlier.is_empty() {
+            self.superseded.fetch_sub(1, Ordering::Relaxed);
+            self.bury_fenced(&mut slot);
+        }
+        if self.capabilities.soft_invalidate {
+            self.ask_backend(|backend| backend.soft_invalidate(&mut slot.region));
+        }
+        let bytes = slot.current.as_ref().map_or(0, |mapping| mapping.bytes);
+        let ask = self.shards[self.my_shard()]
+            .lock()
+            .release(slot, bytes, now);
+        if ask {
+            self.ask(now);
+        }
+        if !self.queue.is_empty() {
+            self.serve();
+        }
+    }
+}

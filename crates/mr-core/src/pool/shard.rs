@@ -1,0 +1,265 @@
+//! One set of lists: the regions that the threads of one shard lease from and release to.
+
+use crate::pool::slot::{Slot, StaleSum};
+use crate::{DmaBuffer, DrawOrder, MrBackend, RegionState, Scope, Time};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::RngCore;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(crate) type Boxed<B, M> = Box<Slot<B, M>>;
+
+/// The lists of one shard. Every thread keeps to one shard, and while there are no more threads
+/// than shards no two threads meet in one, but for a thief or the flusher now and then.
+pub(crate) struct Shard<B: MrBackend, M> {
+    pub(crate) clean: VecDeque<Boxed<B, M>>,
+    reusable: VecDeque<Boxed<B, M>>,
+    worn: Vec<Boxed<B, M>>,
+    order: DrawOrder,
+    random: ChaCha8Rng,
+    reusable_sum: StaleSum,
+    worn_sum: StaleSum,
+    /// No stale mapping of this shard was released earlier.
+    oldest: Option<Time>,
+    /// What may still be released here before the policy must be asked.
+    credit: Credit,
+    pub(crate) tally: Tally,
+}
+
+/// What a shard may add to the dirty list without asking.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Credit {
+    pub(crate) keys: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Counters of one shard. They are written under its lock, so they cost a release next to nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// Slots taken out to be leased, and slots that came back. A region may come back in another
+    /// shard than it was taken from, so only sums over all shards say how many are out.
+    pub(crate) out: u64,
+    pub(crate) back: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) bytes_back: u64,
+    pub(crate) peak_leased: u64,
+    pub(crate) peak_leased_bytes: u64,
+    pub(crate) reused: u64,
+    pub(crate) worn: u64,
+    /// Released keys, whether or not they are dead by now.
+    pub(crate) released: StaleSum,
+    pub(crate) tag_wraps: u64,
+}
+
+impl Tally {
+    pub(crate) const fn merge(&mut self, other: &Self) {
+        self.out += other.out;
+        self.back += other.back;
+        self.bytes_out += other.bytes_out;
+        self.bytes_back += other.bytes_back;
+        self.peak_leased += other.peak_leased;
+        self.peak_leased_bytes += other.peak_leased_bytes;
+        self.reused += other.reused;
+        self.worn += other.worn;
+        self.released.merge(&other.released);
+        self.tag_wraps += other.tag_wraps;
+    }
+}
+
+/// What a look at one shard adds to a [`StaleView`](crate::StaleView).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Glance {
+    pub(crate) clean: u32,
+    pub(crate) worn: u32,
+    pub(crate) reusable: u32,
+    pub(crate) sum: StaleSum,
+    pub(crate) oldest: Option<Time>,
+    pub(crate) credit: Credit,
+}
+
+impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
+    pub(crate) fn new(order: DrawOrder, random: ChaCha8Rng) -> Self {
+        Self {
+            clean: VecDeque::new(),
+            reusable: VecDeque::new(),
+            worn: Vec::new(),
+            order,
+            random,
+            reusable_sum: StaleSum::default(),
+            worn_sum: StaleSum::default(),
+            oldest: None,
+            credit: Credit::default(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Takes out a region to be leased for `bytes`.
+    pub(crate) fn draw(&mut self, bytes: u64) -> Option<Boxed<B, M>> {
+        let slot = match self.order {
+            DrawOrder::Random => draw_any(&mut self.clean, &mut self.random)
+                .or_else(|| draw_any(&mut self.reusable, &mut self.random)),
+            DrawOrder::Fifo => self.clean.pop_front().or_else(|| self.reusable.pop_front()),
+            DrawOrder::Lifo => self.reusable.pop_back().or_else(|| self.clean.pop_back()),
+        }?;
+        let tally = &mut self.tally;
+        if slot.state() == RegionState::Reusable {
+            self.reusable_sum.remove(&slot.stale());
+            tally.reused += 1;
+        }
+        tally.tag_wraps += u64::from(slot.tag.next() < slot.tag);
+        tally.out += 1;
+        tally.bytes_out += bytes;
+        tally.peak_leased = tally.peak_leased.max(tally.out.saturating_sub(tally.back));
+        let leased_bytes = tally.bytes_out.saturating_sub(tally.bytes_back);
+        tally.peak_leased_bytes = tally.peak_leased_bytes.max(leased_bytes);
+        Some(slot)
+    }
+
+    /// Puts back a region that a lease call took out and could not map.
+    pub(crate) fn put_back(&mut self, slot: Boxed<B, M>, bytes: u64) {
+        self.count_back(bytes);
+        if slot.state() == RegionState::Clean {
+            self.clean.push_back(slot);
+        } else {
+            self.keep(slot);
+        }
+    }
+
+    /// Counts a region that was leased for `bytes` and is so no longer.
+    pub(crate) const fn count_back(&mut self, bytes: u64) {
+        self.tally.back += 1;
+        self.tally.bytes_back += bytes;
+    }
+
+    /// Puts a released region on the dirty list. Says whether the policy must be asked.
+    pub(crate) fn release(&mut self, slot: Boxed<B, M>, bytes: u64, released: Time) -> bool {
+        self.count_back(bytes);
+        self.tally.released.add(bytes, released);
+        let ask = self.credit.keys == 0 || self.credit.bytes < bytes;
+        self.credit.keys = self.credit.keys.saturating_sub(1);
+        self.credit.bytes = self.credit.bytes.saturating_sub(bytes);
+        if slot.state() == RegionState::Reusable {
+            self.keep(slot);
+        } else {
+            self.tally.worn += 1;
+            if slot.earlier.is_empty() {
+                self.worn_sum.add(bytes, released);
+            } else {
+                self.worn_sum.merge(&slot.stale());
+            }
+            self.note_oldest(&slot, released);
+            self.worn.push(slot);
+        }
+        ask
+    }
+
+    /// Puts worn regions back that a flush did not get to.
+    pub(crate) fn restore(&mut self, slot: Boxed<B, M>) {
+        self.worn_sum.merge(&slot.stale());
+        self.note_oldest(&slot, Time::ZERO);
+        self.worn.push(slot);
+    }
+
+    fn keep(&mut self, slot: Boxed<B, M>) {
+        self.reusable_sum.merge(&slot.stale());
+        self.note_oldest(&slot, Time::ZERO);
+        self.reusable.push_back(slot);
+    }
+
+    fn note_oldest(&mut self, slot: &Slot<B, M>, released: Time) {
+        let oldest = if slot.earlier.is_empty() && released > Time::ZERO {
+            Some(released)
+        } else {
+            slot.oldest()
+        };
+        self.oldest = match (self.oldest, oldest) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+
+    /// Moves what a flush of `scope` takes to the end of `batch`.
+    pub(crate) fn take_stale(&mut self, scope: Scope, batch: &mut Vec<Boxed<B, M>>) -> StaleSum {
+        let before = batch.len();
+        let mut taken = std::mem::take(&mut self.worn_sum);
+        batch.append(&mut self.worn);
+        if scope == Scope::Stale {
+            taken.merge(&std::mem::take(&mut self.reusable_sum));
+            batch.extend(self.reusable.drain(..));
+        }
+        // A fence that reaches the whole HCA also kills the earlier keys of leased regions, which
+        // are on no list but may be what `oldest` stands for.
+        let fenced = scope == Scope::Stale || batch.len() > before;
+        if self.reusable.is_empty() && fenced {
+            self.oldest = None;
+        }
+        self.credit = Credit::default();
+        taken
+    }
+
+    /// Moves up to half of the clean regions, or else one reusable region, to a thief.
+    pub(crate) fn rob(&mut self, loot: &mut VecDeque<Boxed<B, M>>) -> Option<Boxed<B, M>> {
+        let keep = self.clean.len() / 2;
+        loot.extend(self.clean.drain(keep..));
+        if !loot.is_empty() {
+            return None;
+        }
+        let slot = self.reusable.pop_front()?;
+        self.reusable_sum.remove(&slot.stale());
+        Some(slot)
+    }
+
+    /// Takes a region from a thief's shard.
+    pub(crate) fn adopt(&mut self, slot: Boxed<B, M>) {
+        self.keep(slot);
+    }
+
+    pub(crate) const fn grant(&mut self, credit: Credit) {
+        self.credit = credit;
+    }
+
+    pub(crate) fn glance(&self) -> Glance {
+        let mut sum = self.worn_sum;
+        sum.merge(&self.reusable_sum);
+        Glance {
+            clean: count(self.clean.len()),
+            worn: count(self.worn.len()),
+            reusable: count(self.reusable.len()),
+            sum,
+            oldest: self.oldest,
+            credit: self.credit,
+        }
+    }
+
+    /// Empties the clean list, for shutdown.
+    pub(crate) fn take_clean(&mut self, to: &mut Vec<Boxed<B, M>>) {
+        to.extend(self.clean.drain(..));
+    }
+}
+
+/// A length as a count of regions, of which there are never more than `u32::MAX`.
+pub(crate) fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+fn draw_any<T>(list: &mut VecDeque<T>, random: &mut ChaCha8Rng) -> Option<T> {
+    let len = list.len() as u64;
+    // The upper half of a product of a random u32 and the length is below the length.
+    let place = (u64::from(random.next_u32()) * len) >> 32;
+    list.swap_remove_back(place as usize)
+}
+
+/// The number of the calling thread: threads are numbered as they come.
+pub(crate) fn thread_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local! {
+        static MINE: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+    MINE.with(|mine| {
+        if mine.get() == u32::MAX {
+            mine.set(NEXT.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1));
+        }
+        mine.get()
+    })
+}

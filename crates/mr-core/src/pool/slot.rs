@@ -1,0 +1,194 @@
+//! A region with all that the pool knows of it. Whoever owns the slot owns the region.
+
+use crate::pool::handback::Handback;
+use crate::{Access, DmaBuffer, ErrorKind, KeyTag, Keys, MrBackend, RegionState, Time};
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A region on its way through the pool. It is moved from owner to owner (a list, a lease, a
+/// flush), so that in safe code two owners of one region cannot exist.
+pub(crate) struct Slot<B: MrBackend, M> {
+    pub(crate) region: B::Region,
+    pub(crate) id: u32,
+    state: RegionState,
+    /// Tag of the latest mapping. Never restarts.
+    pub(crate) tag: KeyTag,
+    /// Mappings since the last invalidation.
+    pub(crate) maps: u32,
+    /// Invalidations that failed since the last one that succeeded.
+    pub(crate) failures: u32,
+    /// What the latest invalidation failed of, until the region is in quarantine.
+    pub(crate) failure: Option<ErrorKind>,
+    /// The live mapping of a leased region, the latest stale one of a stale region.
+    pub(crate) current: Option<Mapping<M>>,
+    /// Stale mappings that a remap has replaced but may not have killed.
+    pub(crate) earlier: Vec<Superseded<M>>,
+}
+
+/// One use of a region for one buffer.
+///
+/// Unless the buffer is taken out it is never dropped: whatever goes wrong on the way, memory that
+/// a live key may reach is leaked rather than freed.
+pub(crate) struct Mapping<M> {
+    buffer: Option<ManuallyDrop<M>>,
+    pub(crate) addr: u64,
+    pub(crate) bytes: u64,
+    pub(crate) keys: Keys,
+    pub(crate) access: Access,
+    /// Meaningful from the release on.
+    pub(crate) released: Time,
+    pub(crate) fate: Fate<M>,
+}
+
+/// A stale mapping of a region that has been mapped again since.
+pub(crate) struct Superseded<M> {
+    pub(crate) mapping: Mapping<M>,
+    pub(crate) remapped: Time,
+}
+
+/// What becomes of a buffer when its key is dead.
+pub(crate) enum Fate<M> {
+    /// Dropped: its lease was dropped.
+    Drop,
+    /// Kept for `Pool::reclaim`.
+    Collect,
+    /// Handed to whoever waits for it.
+    Hand(Arc<Handback<M>>),
+}
+
+/// A sum over stale mappings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StaleSum {
+    pub(crate) keys: u64,
+    pub(crate) bytes: u64,
+    /// Of the times of release, in ns.
+    pub(crate) times: u128,
+    /// Of bytes × time of release.
+    pub(crate) byte_times: u128,
+}
+
+impl StaleSum {
+    pub(crate) fn add(&mut self, bytes: u64, released: Time) {
+        self.keys += 1;
+        self.bytes += bytes;
+        self.times += u128::from(released.as_nanos());
+        self.byte_times += u128::from(bytes) * u128::from(released.as_nanos());
+    }
+
+    pub(crate) const fn merge(&mut self, other: &Self) {
+        self.keys += other.keys;
+        self.bytes += other.bytes;
+        self.times += other.times;
+        self.byte_times += other.byte_times;
+    }
+
+    pub(crate) const fn remove(&mut self, other: &Self) {
+        self.keys -= other.keys;
+        self.bytes -= other.bytes;
+        self.times -= other.times;
+        self.byte_times -= other.byte_times;
+    }
+
+    /// Sum of the ages at `now`, in key-nanoseconds.
+    pub(crate) fn key_nanos(&self, now: Time) -> u128 {
+        (u128::from(self.keys) * u128::from(now.as_nanos())).saturating_sub(self.times)
+    }
+
+    /// Sum of the ages at `now`, each times its bytes.
+    pub(crate) fn byte_nanos(&self, now: Time) -> u128 {
+        (u128::from(self.bytes) * u128::from(now.as_nanos())).saturating_sub(self.byte_times)
+    }
+}
+
+impl<M: DmaBuffer> Mapping<M> {
+    pub(crate) fn new(buffer: M, addr: u64, keys: Keys, access: Access) -> Self {
+        let bytes = buffer.len() as u64;
+        let buffer = Some(ManuallyDrop::new(buffer));
+        Self {
+            buffer,
+            addr,
+            bytes,
+            keys,
+            access,
+            released: Time::ZERO,
+            fate: Fate::Drop,
+        }
+    }
+
+    /// Takes the buffer out. To be called when the key is dead, or can only read.
+    pub(crate) fn take_buffer(&mut self) -> Option<M> {
+        self.buffer.take().map(ManuallyDrop::into_inner)
+    }
+
+    pub(crate) fn exposure(&self, dead: Time) -> Duration {
+        dead.since(self.released)
+    }
+}
+
+impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
+    pub(crate) const fn new(region: B::Region, id: u32, tag: KeyTag) -> Self {
+        let state = RegionState::Clean;
+        Self {
+            region,
+            id,
+            state,
+            tag,
+            maps: 0,
+            failures: 0,
+            failure: None,
+            current: None,
+            earlier: Vec::new(),
+        }
+    }
+
+    pub(crate) const fn state(&self) -> RegionState {
+        self.state
+    }
+
+    /// Goes to `next`; `false` and no change if `next` cannot follow the present state.
+    #[must_use]
+    pub(crate) const fn enter(&mut self, next: RegionState) -> bool {
+        let legal = self.state.may_become(next);
+        if legal {
+            self.state = next;
+        }
+        legal
+    }
+
+    /// Into quarantine whatever the state: the answer to every doubt.
+    pub(crate) const fn confine(&mut self) {
+        self.state = RegionState::Quarantined;
+    }
+
+    /// The stale mappings of a region that is not leased: all it has.
+    pub(crate) fn stale(&self) -> StaleSum {
+        let mut sum = StaleSum::default();
+        for mapping in self.mappings() {
+            sum.add(mapping.bytes, mapping.released);
+        }
+        sum
+    }
+
+    /// Release of the oldest mapping.
+    pub(crate) fn oldest(&self) -> Option<Time> {
+        self.mappings().next().map(|mapping| mapping.released)
+    }
+
+    /// Takes out all mappings, oldest first. To be called when all keys of the region are dead.
+    pub(crate) fn bury(&mut self) -> impl Iterator<Item = Mapping<M>> + '_ {
+        self.maps = 0;
+        self.failures = 0;
+        self.earlier
+            .drain(..)
+            .map(|earlier| earlier.mapping)
+            .chain(self.current.take())
+    }
+
+    pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping<M>> {
+        self.earlier
+            .iter()
+            .map(|earlier| &earlier.mapping)
+            .chain(&self.current)
+    }
+}
