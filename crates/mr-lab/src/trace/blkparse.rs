@@ -30,6 +30,8 @@ use super::{Kind, Record, Skip};
 
 const EXPECTED: &str = "an event of blkparse's default format: MAJOR,MINOR CPU SEQUENCE SECONDS.NANOSECONDS PID ACTION RWBS, \
      then SECTOR + SECTORS if it moves data";
+const EXPECTED_ONE_TRACE: &str =
+    "nothing but blkparse's summary up to the end (here seems to start another trace)";
 const SECTOR: u64 = 512;
 
 /// The actions that can stand for an I/O, best first.
@@ -71,6 +73,9 @@ impl Parser {
 
     pub(super) fn parse(&mut self, line: &[u8]) -> Result<Record, Reject> {
         self.in_summary |= is_summary(line);
+        if self.in_summary && Event::parse(line).is_some() {
+            return Err(Reject::line(EXPECTED_ONE_TRACE, line));
+        }
         if self.in_summary || is_blank_or_note(line) {
             return Ok(Record::Bookkeeping);
         }
@@ -380,6 +385,8 @@ mod tests {
         ];
         let head = b"Input file q.blktrace.0 added\n\n8,0 0 1 0.000000000 1 Q R 1 + 8 [a]\n";
         assert!(starts_with(head));
+        let glued = [lines[2], "8,0 0 1 0.000000000 1 Q R 1 + 8 [a]"];
+        assert_eq!(parse("Q", &glued), [Some(Record::Bookkeeping), None]);
         assert!(
             parse("Q", &lines)
                 .iter()
