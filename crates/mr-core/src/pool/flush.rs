@@ -2,10 +2,11 @@
 
 use crate::backend::BackendError;
 use crate::clock::Deadline;
+use crate::pool::burial::Estate;
 use crate::pool::core::Core;
-use crate::pool::gate::{Fenced, Turn};
-use crate::pool::kill::dispose;
+use crate::pool::gate::{Fenced, InFlush, Turn};
 use crate::pool::shard::{Boxed, count};
+use crate::pool::slot::StaleSum;
 use crate::{
     BatchError, DmaBuffer, ErrorKind, Fence, FlushError, MrBackend, PoisonedBy, RegionState, Scope,
     Time,
@@ -26,6 +27,8 @@ pub struct Flush<'p, B: MrBackend, M: DmaBuffer> {
     asked: usize,
     /// Kills what leased regions have left behind, although no region is to be invalidated.
     fence_only: bool,
+    /// Sums over `slots`.
+    taken: InFlush,
     started: Time,
     reached_backend: bool,
     failed: bool,
@@ -41,25 +44,32 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         self.over_bound.store(false, Ordering::Relaxed);
         let started = self.now();
         let mut slots = Vec::new();
-        let (mut keys, mut bytes) = (0, 0);
+        let mut sum = StaleSum::default();
         for shard in &self.shards {
-            let sum = shard.lock().take_stale(scope, &mut slots);
-            keys += sum.keys;
-            bytes += sum.bytes;
+            sum.merge(&shard.lock().take_stale(scope, &mut slots));
         }
+        let retried = slots.len();
         self.quarantine.lock().take_due(started, all, &mut slots);
+        slots[retried..]
+            .iter()
+            .for_each(|slot| sum.merge(&slot.stale()));
+        let taken = InFlush {
+            regions: count(slots.len()),
+            sum,
+        };
         let fence_only = slots.is_empty()
             && scope == Scope::Stale
             && self.capabilities.fence == Fence::Global
-            && self.superseded.load(Ordering::Relaxed) > 0;
+            && self.abroad.keys.load(Ordering::Relaxed) > 0;
         if fence_only || !slots.is_empty() {
-            self.gate.took(count(slots.len()), started, keys, bytes);
+            self.gate.took(taken, started);
         }
         Some(Flush {
             core: self,
             slots,
             asked: 0,
             fence_only,
+            taken,
             started,
             reached_backend: false,
             failed: false,
@@ -154,24 +164,48 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
         let now = core.now();
         let rest = self.slots.split_off(std::mem::take(&mut self.asked));
         let mut slots = std::mem::replace(&mut self.slots, rest);
-        core.gate.settled(count(slots.len()));
-        for mut slot in slots.extract_if(.., |slot| slot.failure.is_some()) {
-            let kind = slot.failure.take().unwrap_or(ErrorKind::Io);
-            core.confine(slot, kind);
+        let leaving = self.leave(&slots);
+        core.gate.settled(leaving);
+        let mut dead = leaving.sum;
+        if self.failed {
+            for mut slot in slots.extract_if(.., |slot| slot.failure.is_some()) {
+                let kind = slot.failure.take().unwrap_or(ErrorKind::Io);
+                dead.remove(&slot.stale());
+                core.confine(slot, kind);
+            }
         }
-        core.record_deaths(slots.iter().flat_map(|slot| slot.mappings()), now);
-        let mut collected = Vec::new();
+        let mut estate = Estate::new();
+        let mut ledger = core.my_ledger().lock();
+        ledger.close(&dead, now);
+        let mut illegal = false;
         for slot in &mut slots {
-            slot.bury()
-                .for_each(|mapping| dispose(mapping, &mut collected));
+            slot.bury(|mapping| estate.settle(mapping, now, &mut ledger));
+            illegal |= !slot.enter(RegionState::Clean);
         }
-        core.collect(&mut collected);
-        for slot in slots.extract_if(.., |slot| !slot.enter(RegionState::Clean)) {
-            core.fail_internally(slot);
+        drop(ledger);
+        core.distribute(estate);
+        if illegal {
+            let lost = slots.extract_if(.., |slot| slot.state() != RegionState::Clean);
+            lost.for_each(|slot| core.fail_internally(slot));
         }
         tracing::debug!(regions = slots.len(), "flushed");
         core.depot.store(&mut slots);
         core.serve();
+    }
+
+    /// Subtracts `slots` from what this flush holds.
+    fn leave(&mut self, slots: &[Boxed<B, M>]) -> InFlush {
+        let sum = if self.slots.is_empty() {
+            self.taken.sum
+        } else {
+            let mut sum = StaleSum::default();
+            slots.iter().for_each(|slot| sum.merge(&slot.stale()));
+            sum
+        };
+        let regions = count(slots.len());
+        self.taken.regions -= regions;
+        self.taken.sum.remove(&sum);
+        InFlush { regions, sum }
     }
 }
 

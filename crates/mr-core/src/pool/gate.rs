@@ -2,6 +2,7 @@
 
 use crate::clock::Deadline;
 use crate::exposure::Durations;
+use crate::pool::slot::StaleSum;
 use crate::sync::{Condvar, Mutex};
 use crate::{Scope, Time};
 use std::time::Duration;
@@ -23,11 +24,18 @@ struct State {
     completed: u64,
     /// A flush that somebody needs, whatever the policy says.
     demanded: Option<Scope>,
-    /// Regions in the flush that runs.
-    in_flush: u32,
+    /// What the flush that runs has taken and not settled.
+    in_flush: InFlush,
     last_flush: Time,
     last_fence: Fenced,
     record: FlushRecord,
+}
+
+/// Regions in a flush, and their stale keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct InFlush {
+    pub(crate) regions: u32,
+    pub(crate) sum: StaleSum,
 }
 
 /// The span of a flush: keys that were superseded before it started were dead when it completed.
@@ -74,7 +82,7 @@ impl Gate {
             started: 0,
             completed: 0,
             demanded: None,
-            in_flush: 0,
+            in_flush: InFlush::default(),
             last_flush: now,
             last_fence: Fenced::default(),
             record,
@@ -103,22 +111,23 @@ impl Gate {
     }
 
     /// Says what the flush that runs has taken.
-    pub(crate) fn took(&self, regions: u32, now: Time, stale: u64, stale_bytes: u64) {
+    pub(crate) fn took(&self, taken: InFlush, now: Time) {
         let mut state = self.state.lock();
-        state.in_flush = regions;
+        state.in_flush = taken;
         state.last_flush = now;
         let record = &mut state.record;
         record.flushes += 1;
-        record.regions += u64::from(regions);
-        record.largest = record.largest.max(regions);
-        record.peak_stale = record.peak_stale.max(stale);
-        record.peak_stale_bytes = record.peak_stale_bytes.max(stale_bytes);
+        record.regions += u64::from(taken.regions);
+        record.largest = record.largest.max(taken.regions);
+        record.peak_stale = record.peak_stale.max(taken.sum.keys);
+        record.peak_stale_bytes = record.peak_stale_bytes.max(taken.sum.bytes);
     }
 
-    /// Says that `regions` of the flush that runs have left it.
-    pub(crate) fn settled(&self, regions: u32) {
-        let mut state = self.state.lock();
-        state.in_flush = state.in_flush.saturating_sub(regions);
+    /// Says what has left the flush that runs.
+    pub(crate) fn settled(&self, settled: InFlush) {
+        let in_flush = &mut self.state.lock().in_flush;
+        in_flush.regions -= settled.regions;
+        in_flush.sum.remove(&settled.sum);
     }
 
     /// Ends the flush that runs. `span` is its span if it reached the backend, `fenced` whether
@@ -127,7 +136,7 @@ impl Gate {
         let mut state = self.state.lock();
         state.running = false;
         state.completed = state.started;
-        state.in_flush = 0;
+        state.in_flush = InFlush::default();
         if let Some(span) = span {
             state
                 .record
@@ -173,7 +182,7 @@ impl Gate {
         self.state.lock().running
     }
 
-    pub(crate) fn in_flush(&self) -> u32 {
+    pub(crate) fn in_flush(&self) -> InFlush {
         self.state.lock().in_flush
     }
 

@@ -218,8 +218,9 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let Some(memory) = MemoryRange::of(buffer) else {
             return Err(LeaseRefusal::ZeroLength);
         };
-        let page = u64::from(self.capabilities.page_size);
-        let pages = (memory.addr() % page + memory.len()).div_ceil(page);
+        let shift = self.capabilities.page_size.trailing_zeros();
+        let last = memory.addr().saturating_add(memory.len() - 1);
+        let pages = (last >> shift) - (memory.addr() >> shift) + 1;
         let max = self.capabilities.max_bytes;
         if memory.len() > max || pages > u64::from(self.capabilities.max_pages) {
             return Err(LeaseRefusal::TooLong {
@@ -331,7 +332,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     fn refuse<T>(&self) -> Result<T, LeaseRefusal<B::Error>> {
         self.check_open()?;
         self.exhausted.fetch_add(1, Ordering::Relaxed);
-        let stale = self.view(self.now()).0.regions() + self.gate.in_flush();
+        let stale = self.view(self.now()).0.regions() + self.gate.in_flush().regions;
         Err(LeaseRefusal::Exhausted {
             capacity: self.config.capacity,
             leased: self.leased(),
@@ -416,9 +417,6 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         if self.capabilities.remap == Remap::KillsPrevious {
             return self.bury_replaced(mapping);
         }
-        if slot.earlier.is_empty() {
-            self.superseded.fetch_add(1, Ordering::Relaxed);
-        }
         slot.earlier.push(Superseded {
             mapping,
             remapped: self.now(),
@@ -449,8 +447,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         mapping.released = now;
         mapping.fate = Fate::Collect;
         self.refused.fetch_add(1, Ordering::Relaxed);
-        self.count_back(&mapping);
+        let bytes = mapping.bytes;
         slot.current = Some(mapping);
+        self.come_home(&slot);
+        self.shards[self.my_shard()].lock().count_back(bytes);
         self.confine(slot, kind);
     }
 }

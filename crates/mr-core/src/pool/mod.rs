@@ -6,6 +6,7 @@
 //! [`quarantine`].
 
 mod build;
+mod burial;
 mod census;
 mod core;
 mod depot;

@@ -2,6 +2,7 @@
 
 use crate::pool::core::Core;
 use crate::pool::shard::{Boxed, count};
+use crate::pool::slot::StaleSum;
 use crate::{DmaBuffer, ErrorKind, MrBackend, RegionState, Time};
 
 /// The pause between two tries doubles at most this many times.
@@ -31,11 +32,13 @@ pub(crate) struct Wards {
     pub(crate) latest: Option<ErrorKind>,
     /// Admissions so far, repeated ones included.
     pub(crate) ever: u64,
+    /// Their stale keys.
+    pub(crate) sum: StaleSum,
     /// When the next is to be tried again.
     pub(crate) retry_at: Option<Time>,
 }
 
-impl<B: MrBackend, M> Quarantine<B, M> {
+impl<B: MrBackend, M: DmaBuffer> Quarantine<B, M> {
     pub(crate) const fn new() -> Self {
         Self {
             confined: Vec::new(),
@@ -45,6 +48,10 @@ impl<B: MrBackend, M> Quarantine<B, M> {
     }
 
     pub(crate) fn wards(&self) -> Wards {
+        let mut sum = StaleSum::default();
+        self.confined
+            .iter()
+            .for_each(|confined| sum.merge(&confined.slot.stale()));
         let retries = self
             .confined
             .iter()
@@ -59,6 +66,7 @@ impl<B: MrBackend, M> Quarantine<B, M> {
             ),
             latest: self.latest,
             ever: self.ever,
+            sum,
             retry_at: retries.min(),
         }
     }

@@ -9,7 +9,6 @@ use crate::{
     PoisonedBy, RegionState, ReleasedRegion, Remap, Scope, Time,
 };
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Ends the lease of `slot`; its buffer goes the way of `fate` once the key is dead.
@@ -125,8 +124,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             return self.fail_internally(slot);
         }
         if !slot.earlier.is_empty() {
-            self.superseded.fetch_sub(1, Ordering::Relaxed);
             self.bury_fenced(&mut slot);
+            self.come_home(&slot);
         }
         if self.capabilities.soft_invalidate {
             self.ask_backend(|backend| backend.soft_invalidate(&mut slot.region));

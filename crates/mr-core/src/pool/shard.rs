@@ -47,8 +47,6 @@ pub(crate) struct Tally {
     pub(crate) peak_leased_bytes: u64,
     pub(crate) reused: u64,
     pub(crate) worn: u64,
-    /// Released keys, whether or not they are dead by now.
-    pub(crate) released: StaleSum,
     pub(crate) tag_wraps: u64,
 }
 
@@ -62,7 +60,6 @@ impl Tally {
         self.peak_leased_bytes += other.peak_leased_bytes;
         self.reused += other.reused;
         self.worn += other.worn;
-        self.released.merge(&other.released);
         self.tag_wraps += other.tag_wraps;
     }
 }
@@ -94,13 +91,21 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         }
     }
 
-    /// Takes out a region to be leased for `bytes`.
-    pub(crate) fn draw(&mut self, bytes: u64) -> Option<Boxed<B, M>> {
+    /// Takes out a region to be leased for `bytes`. Unless the order is LIFO, one that is stale
+    /// comes only when `no_clean` says that there are no clean ones elsewhere.
+    pub(crate) fn draw(
+        &mut self,
+        bytes: u64,
+        no_clean: impl FnOnce() -> bool,
+    ) -> Option<Boxed<B, M>> {
         let slot = match self.order {
-            DrawOrder::Random => draw_any(&mut self.clean, &mut self.random)
-                .or_else(|| draw_any(&mut self.reusable, &mut self.random)),
-            DrawOrder::Fifo => self.clean.pop_front().or_else(|| self.reusable.pop_front()),
+            DrawOrder::Random => draw_any(&mut self.clean, &mut self.random),
+            DrawOrder::Fifo => self.clean.pop_front(),
             DrawOrder::Lifo => self.reusable.pop_back().or_else(|| self.clean.pop_back()),
+        };
+        let slot = match slot {
+            None if !self.reusable.is_empty() && no_clean() => self.draw_reusable(),
+            slot => slot,
         }?;
         let tally = &mut self.tally;
         if slot.state() == RegionState::Reusable {
@@ -114,6 +119,13 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         let leased_bytes = tally.bytes_out.saturating_sub(tally.bytes_back);
         tally.peak_leased_bytes = tally.peak_leased_bytes.max(leased_bytes);
         Some(slot)
+    }
+
+    fn draw_reusable(&mut self) -> Option<Boxed<B, M>> {
+        match self.order {
+            DrawOrder::Random => draw_any(&mut self.reusable, &mut self.random),
+            DrawOrder::Fifo | DrawOrder::Lifo => self.reusable.pop_front(),
+        }
     }
 
     /// Puts back a region that a lease call took out and could not map.
@@ -135,7 +147,6 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
     /// Puts a released region on the dirty list. Says whether the policy must be asked.
     pub(crate) fn release(&mut self, slot: Boxed<B, M>, bytes: u64, released: Time) -> bool {
         self.count_back(bytes);
-        self.tally.released.add(bytes, released);
         let ask = self.credit.keys == 0 || self.credit.bytes < bytes;
         self.credit.keys = self.credit.keys.saturating_sub(1);
         self.credit.bytes = self.credit.bytes.saturating_sub(bytes);

@@ -4,7 +4,6 @@ use crate::pool::handback::Handback;
 use crate::{Access, DmaBuffer, ErrorKind, KeyTag, Keys, MrBackend, RegionState, Time};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A region on its way through the pool. It is moved from owner to owner (a list, a lease, a
 /// flush), so that in safe code two owners of one region cannot exist.
@@ -69,6 +68,12 @@ pub(crate) struct StaleSum {
 }
 
 impl StaleSum {
+    pub(crate) fn of<M>(mapping: &Mapping<M>) -> Self {
+        let mut sum = Self::default();
+        sum.add(mapping.bytes, mapping.released);
+        sum
+    }
+
     pub(crate) fn add(&mut self, bytes: u64, released: Time) {
         self.keys += 1;
         self.bytes += bytes;
@@ -120,10 +125,6 @@ impl<M: DmaBuffer> Mapping<M> {
     pub(crate) fn take_buffer(&mut self) -> Option<M> {
         self.buffer.take().map(ManuallyDrop::into_inner)
     }
-
-    pub(crate) fn exposure(&self, dead: Time) -> Duration {
-        dead.since(self.released)
-    }
 }
 
 impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
@@ -170,19 +171,33 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
         sum
     }
 
+    /// The stale mappings that remaps have replaced.
+    pub(crate) fn earlier_sum(&self) -> StaleSum {
+        let mut sum = StaleSum::default();
+        for Superseded { mapping, .. } in &self.earlier {
+            sum.add(mapping.bytes, mapping.released);
+        }
+        sum
+    }
+
     /// Release of the oldest mapping.
     pub(crate) fn oldest(&self) -> Option<Time> {
         self.mappings().next().map(|mapping| mapping.released)
     }
 
-    /// Takes out all mappings, oldest first. To be called when all keys of the region are dead.
-    pub(crate) fn bury(&mut self) -> impl Iterator<Item = Mapping<M>> + '_ {
+    /// Takes off all mappings, oldest first, and hands each to `each`. To be called when all keys of
+    /// the region are dead.
+    pub(crate) fn bury(&mut self, mut each: impl FnMut(Mapping<M>)) {
         self.maps = 0;
         self.failures = 0;
-        self.earlier
-            .drain(..)
-            .map(|earlier| earlier.mapping)
-            .chain(self.current.take())
+        if !self.earlier.is_empty() {
+            self.earlier
+                .drain(..)
+                .for_each(|earlier| each(earlier.mapping));
+        }
+        if let Some(mapping) = self.current.take() {
+            each(mapping);
+        }
     }
 
     pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping<M>> {
