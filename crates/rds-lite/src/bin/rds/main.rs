@@ -1,0 +1,3 @@
+//! Tools for RDS.
+
+fn main() {}

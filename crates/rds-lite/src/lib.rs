@@ -1,0 +1,5 @@
+//! Reliable datagram sockets (RDS) with RDMA by cookie, on a pool of memory regions.
+
+#![forbid(unsafe_code)]
+
+pub mod wire;
