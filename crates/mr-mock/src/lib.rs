@@ -1,5 +1,6 @@
 //! A mock HCA that behaves and costs like one.
 
+mod atomic;
 mod cache;
 mod cost;
 mod counters;
