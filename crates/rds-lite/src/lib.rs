@@ -2,4 +2,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod proto;
+pub mod rdma;
 pub mod wire;
