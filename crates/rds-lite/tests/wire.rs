@@ -1,5 +1,10 @@
 //! The wire format: computed vectors, round trips, and decoders that take anything.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests, outside of a test function"
+)]
+
 use proptest::prelude::*;
 use rds_lite::wire::{
     CongestionMap, Ext, ExtArea, Flags, HEADER_LEN, Header, HeaderError, MAP_LEN, MAX_MESSAGE,

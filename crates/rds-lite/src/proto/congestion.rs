@@ -90,7 +90,7 @@ impl Core {
             .partition(|&(_, port)| map.contains(port));
         conn.waiters = stay;
         for (sock, port) in go {
-            self.notify(
+            self.notify_once(
                 sock,
                 Notification::Uncongested(SocketAddr::new(remote, port)),
             );

@@ -64,18 +64,7 @@ impl Core {
             .map(|(sock, _)| sock)
             .collect();
         for sock in told {
-            self.tell_restart(sock, Notification::PeerRestarted(remote));
-        }
-    }
-
-    /// One report per peer is enough until it is read.
-    fn tell_restart(&mut self, sock: SockId, note: Notification) {
-        let known = self
-            .sockets
-            .get(sock)
-            .is_some_and(|state| state.notes.contains(&note));
-        if !known {
-            self.notify(sock, note);
+            self.notify_once(sock, Notification::PeerRestarted(remote));
         }
     }
 

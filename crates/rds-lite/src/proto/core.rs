@@ -196,7 +196,7 @@ impl Core {
     pub fn next_note(&mut self, sock: SockId) -> Option<Notification> {
         let state = self.sockets.get_mut(sock)?;
         let note = state.notes.pop_front();
-        if note.is_some() && state.has_room(self.config.max_queued) {
+        if note.is_some() && state.notes.is_empty() {
             self.events.push(Event::Writable(sock));
         }
         note
@@ -217,9 +217,9 @@ impl Core {
         Some(self.sockets.get(sock)?.is_readable())
     }
 
-    /// Whether a socket has a message to be received, rather than a notification.
-    pub fn has_message(&self, sock: SockId) -> bool {
-        self.sockets.get(sock).is_some_and(SocketState::has_message)
+    /// Whether a socket is there and its host is not shut down.
+    pub fn is_open(&self, sock: SockId) -> bool {
+        !self.closed && self.sockets.get(sock).is_some()
     }
 
     /// Bytes and messages of a socket that are queued or unacknowledged.
@@ -253,6 +253,11 @@ impl Core {
         }
     }
 
+    /// A thread that had something to send found another sending.
+    pub(crate) fn note_contention(&mut self) {
+        self.counters.send_lock_contention += 1;
+    }
+
     /// What is to be done.
     pub fn take_events(&mut self, into: &mut Vec<Event>) {
         into.append(&mut self.events);
@@ -283,11 +288,31 @@ impl Core {
         self.sockets.iter().map(|(_, state)| state.info()).collect()
     }
 
-    /// Wakes a socket for a notification.
+    /// Gives a socket a notification, and wakes it. Reports of RDMA operations bring buffers back and
+    /// are bounded by the operations admitted; of the others the oldest goes when there are too
+    /// many.
     pub(crate) fn notify(&mut self, sock: SockId, note: Notification) {
-        if let Some(state) = self.sockets.get_mut(sock) {
-            state.notes.push_back(note);
-            self.events.push(Event::Readable(sock));
+        let most = self.config.max_queued;
+        let Some(state) = self.sockets.get_mut(sock) else {
+            return;
+        };
+        let rdma = |note: &Notification| matches!(note, Notification::Rdma { .. });
+        if !rdma(&note) && state.notes.len() >= most {
+            self.counters.lite_notes_dropped += 1;
+            match state.notes.iter().position(|note| !rdma(note)) {
+                Some(oldest) => drop(state.notes.remove(oldest)),
+                None => return,
+            }
+        }
+        state.notes.push_back(note);
+        self.events.push(Event::Readable(sock));
+    }
+
+    /// Gives a socket a notification unless the same one waits already.
+    pub(crate) fn notify_once(&mut self, sock: SockId, note: Notification) {
+        let known = self.sockets.get(sock);
+        if known.is_some_and(|state| !state.notes.contains(&note)) {
+            self.notify(sock, note);
         }
     }
 }

@@ -100,6 +100,8 @@ counters! {
     lite_refused_connections,
     /// Times that a peer came back with another boot generation.
     lite_peer_restarts,
+    /// Reports that nobody read, dropped to make room for newer ones.
+    lite_notes_dropped,
     /// Pings not answered since too many waited.
     lite_pings_ignored,
 }

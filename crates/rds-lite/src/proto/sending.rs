@@ -47,6 +47,9 @@ impl Core {
         to: SocketAddr,
         message: &Sending,
     ) -> Result<Path, SendError> {
+        if self.closed {
+            return Err(SendError::Closed);
+        }
         let state = self.sockets.get(sock).ok_or(SendError::Closed)?;
         let path = Path {
             local: state.addr.ip(),
@@ -71,10 +74,12 @@ impl Core {
             }
         }
         self.check_congestion(sock, path, to)?;
-        let room = self
-            .sockets
-            .get(sock)
-            .is_some_and(|state| state.has_room(self.config.max_queued));
+        let room = self.sockets.get(sock).is_some_and(|state| {
+            // Each operation ends with a report, for which there must be room.
+            let reports = state.notes.len() + state.out_messages;
+            let reportable = message.op.is_none() || reports < self.config.max_queued;
+            state.has_room(self.config.max_queued) && reportable
+        });
         if !room || self.out_bytes >= self.config.send_budget {
             self.counters.send_queue_full += 1;
             self.starved.insert(sock);

@@ -160,7 +160,7 @@ impl SocketState {
 
     /// Whether a message of any length would be admitted: the kernel's rule.
     pub(crate) fn has_room(&self, max_queued: usize) -> bool {
-        self.out_bytes < self.send_buffer && self.out_messages + self.notes.len() < max_queued
+        self.out_bytes < self.send_buffer && self.out_messages < max_queued
     }
 
     pub(crate) fn push(&mut self, message: Received) {
