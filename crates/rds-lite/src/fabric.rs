@@ -1,11 +1,12 @@
 //! What carries frames between hosts, and what moves their memory.
 //!
 //! A [`Fabric`] makes [`Link`]s and tells a [`Sink`] (the host) what happens on them. The same
-//! protocol runs over each: [`mock`] is in process, over mock HCAs, with faults; `tcp` is RDS/TCP,
+//! protocol runs over each: [`mock`] is in process, over mock HCAs, with faults; [`tcp`] is RDS/TCP,
 //! without RDMA. A fabric with verbs has the same calls: frames are its SENDs, [`RdmaWork`] its
 //! RDMA work requests, and [`Fabric::dial`] its connection manager.
 
 pub mod mock;
+pub mod tcp;
 
 use crate::proto::{Buf, LinkId, LinkKind, Path, RdmaDone, Transmission};
 use bytes::Bytes;
