@@ -3,14 +3,14 @@
 use crate::fabric::Link;
 use crate::host::Shared;
 use crate::proto::{LinkId, Transmission};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// All links by name.
 #[derive(Default)]
 pub(crate) struct Links {
-    by_id: RwLock<HashMap<LinkId, Arc<OpenLink>>>,
+    by_id: RwLock<BTreeMap<LinkId, Arc<OpenLink>>>,
 }
 
 /// A link, and the right to send on it.

@@ -148,7 +148,9 @@ impl Memory {
     pub(crate) fn stale_of(&self, sock: SockId) -> Vec<Cookie> {
         let away = self.lock();
         let mine = away.values().filter(|away| away.sock == sock);
-        mine.map(|away| away.cookie).collect()
+        let mut cookies: Vec<_> = mine.map(|away| away.cookie).collect();
+        cookies.sort_unstable();
+        cookies
     }
 
     fn note(&self, lease: &dyn Leased, sock: SockId, cookie: Cookie, awaited: bool) {

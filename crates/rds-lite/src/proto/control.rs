@@ -44,8 +44,9 @@ impl Core {
         old.extend(std::mem::take(&mut conn.unacked));
         let mut gone = Vec::new();
         for mut message in old {
-            // What has never left this host is as good for the new peer as for the old one.
-            if message.again || matches!(message.op, OpStage::Posted(_)) {
+            // What has never left this host is as good for the new peer as for the old one; except for
+            // a cookie: the new peer may have given its key to other memory.
+            if message.again || !matches!(message.op, OpStage::None) {
                 gone.push(message);
                 continue;
             }

@@ -12,7 +12,7 @@ use crate::wire::CongestionMap;
 use mr_core::Time;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ pub struct Core {
     pub(crate) buffers: Arc<BufPool>,
     pub(crate) sockets: Slots<SocketState>,
     pub(crate) ports: HashMap<SocketAddr, SockId>,
-    /// Addresses with sockets, and how many.
-    pub(crate) locals: HashMap<IpAddr, usize>,
+    /// Addresses of this host: all that a socket was ever bound to.
+    pub(crate) locals: BTreeSet<IpAddr>,
     pub(crate) local_maps: HashMap<IpAddr, CongestionMap>,
     pub(crate) conns: Vec<Connection>,
     pub(crate) paths: HashMap<Path, u32>,
@@ -37,7 +37,7 @@ pub struct Core {
     pub(crate) next_id: u64,
     pub(crate) out_bytes: usize,
     /// Sockets that were refused for want of the host's budget.
-    pub(crate) starved: HashSet<SockId>,
+    pub(crate) starved: BTreeSet<SockId>,
     pub(crate) counters: Counters,
     pub(crate) generation: u32,
     pub(crate) random: ChaCha8Rng,
@@ -87,7 +87,7 @@ impl Core {
             kind,
             sockets: Slots::new(),
             ports: HashMap::new(),
-            locals: HashMap::new(),
+            locals: BTreeSet::new(),
             local_maps: HashMap::new(),
             conns: Vec::new(),
             paths: HashMap::new(),
@@ -96,7 +96,7 @@ impl Core {
             next_op: 1,
             next_id: 1,
             out_bytes: 0,
-            starved: HashSet::new(),
+            starved: BTreeSet::new(),
             counters: Counters::default(),
             generation: random.next_u32() | 1,
             random,
@@ -131,7 +131,7 @@ impl Core {
         let (send, receive) = (self.config.send_buffer, self.config.receive_buffer);
         let id = self.sockets.insert(SocketState::new(addr, send, receive));
         self.ports.insert(addr, id);
-        *self.locals.entry(ip).or_insert(0) += 1;
+        self.locals.insert(ip);
         Ok(id)
     }
 
@@ -175,16 +175,9 @@ impl Core {
         let Some(mut state) = self.sockets.remove(sock) else {
             return Vec::new();
         };
-        let ip = state.addr.ip();
         self.ports.remove(&state.addr);
         self.starved.remove(&sock);
         self.out_bytes = self.out_bytes.saturating_sub(state.out_bytes);
-        if let Some(count) = self.locals.get_mut(&ip) {
-            *count -= 1;
-            if *count == 0 {
-                self.locals.remove(&ip);
-            }
-        }
         self.set_local_bit(state.addr, false);
         let regions = state.regions.drain();
         regions

@@ -34,7 +34,7 @@ impl fmt::Display for Path {
 }
 
 /// One link of a connection. Whatever names a former link is ignored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId {
     pub(crate) conn: u32,
     pub(crate) incarnation: u64,

@@ -57,7 +57,7 @@ impl Core {
     /// A peer has dialled. `None` refuses the link: this side's own dial has precedence, or there
     /// are too many connections.
     pub fn accepted(&mut self, now: Time, path: Path) -> Option<LinkId> {
-        if self.closed || !self.locals.contains_key(&path.local) || path.local == path.remote {
+        if self.closed || !self.locals.contains(&path.local) || path.local == path.remote {
             return None;
         }
         let index = self.connection(path).ok()?.index as usize;
@@ -82,7 +82,7 @@ impl Core {
 
     /// A peer with a larger address asks to be dialled.
     pub fn dial_wanted(&mut self, now: Time, path: Path) {
-        if self.closed || !self.locals.contains_key(&path.local) || path.local >= path.remote {
+        if self.closed || !self.locals.contains(&path.local) || path.local >= path.remote {
             return;
         }
         let Ok(conn) = self.connection(path) else {

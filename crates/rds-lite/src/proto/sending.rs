@@ -66,7 +66,7 @@ impl Core {
         {
             return Err(SendError::UnknownCookie);
         }
-        let local = self.locals.contains_key(&path.remote);
+        let local = self.locals.contains(&path.remote);
         if let Some(op) = &message.op {
             check_length(op_len(&op.kind), MAX_MESSAGE)?;
             if !self.kind.rdma || local {
@@ -94,7 +94,7 @@ impl Core {
         path: Path,
         to: SocketAddr,
     ) -> Result<(), SendError> {
-        if self.locals.contains_key(&path.remote) {
+        if self.locals.contains(&path.remote) {
             let map = self.local_maps.get(&path.remote);
             let congested = map.is_some_and(|map| map.contains(to.port()));
             if !congested {
@@ -120,7 +120,7 @@ impl Core {
         let id = self.next_id;
         self.next_id += 1;
         self.counters.send_queued += 1;
-        if self.locals.contains_key(&path.remote) {
+        if self.locals.contains(&path.remote) {
             self.deliver_locally(sock, to, message);
             return id;
         }

@@ -27,7 +27,8 @@ impl Core {
             bytes += len;
         }
         let conn = &mut self.conns[index];
-        if conn.ack_due && !conn.blocked && into.len() < MAX_FRAMES {
+        let between = conn.head.is_none() && conn.map_rest.is_empty();
+        if conn.ack_due && between && !conn.blocked && into.len() < MAX_FRAMES {
             self.counters.ib_ack_sent += 1;
             let header = Header {
                 ack: conn.last_rx,

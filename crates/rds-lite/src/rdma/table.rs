@@ -1,7 +1,7 @@
 //! The regions of one socket, by key.
 
 use crate::rdma::{Cookie, Leased, MrFlags};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// A region that peers may use.
 #[derive(Debug)]
@@ -17,7 +17,8 @@ pub struct Region {
 /// All regions of one socket.
 #[derive(Debug, Default)]
 pub(crate) struct RegionTable {
-    by_key: HashMap<u32, Region>,
+    /// In order, so that the same run gives them up in the same order.
+    by_key: BTreeMap<u32, Region>,
 }
 
 impl RegionTable {

@@ -87,6 +87,12 @@ impl Net {
             return state.end_pair(now + timeout, number, "nobody answers");
         };
         let link = self.link(number, 1, Weak::clone(&sink));
+        {
+            // Ahead of what the other side sends as soon as it has accepted.
+            let mut state = self.lock();
+            let at = state.arrival(now, number, 0);
+            state.schedule(at, Happening::Opened(number));
+        }
         let id = sink.upgrade().and_then(|sink| sink.accepted(path, link));
         let mut state = self.lock();
         let Some(id) = id else {
@@ -94,8 +100,6 @@ impl Net {
         };
         if let Some(pair) = state.pairs.get_mut(&number) {
             pair.ends[1].id = Some(id);
-            let at = state.arrival(now, number, 0);
-            state.schedule(at, Happening::Opened(number));
         } else {
             // The other side has given up meanwhile.
             let sink = state.sink(path.local);

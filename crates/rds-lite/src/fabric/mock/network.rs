@@ -62,6 +62,9 @@ pub(super) struct End {
     pub(super) reach: Option<Arc<RemotePeer>>,
     /// Arrival of the last thing under way to this end.
     last: Time,
+    /// Bytes that are left of a congestion map to this end, and whether it is lost.
+    map_left: usize,
+    map_lost: bool,
 }
 
 /// Something that will happen.
@@ -225,7 +228,7 @@ impl State {
     fn mistreat(&mut self, now: Time, number: u64, side: usize, mut frame: Frame) -> Option<Frame> {
         let unnumbered = frame.header[..8] == [0; 8];
         let probe = frame.header[20..24] != [0; 4];
-        if unnumbered && !probe && happens(&mut self.random, self.faults.lose_control) {
+        if unnumbered && !probe && self.loses_control(number, side, &frame) {
             self.tell(now, || format!("link {number}: a control frame is lost"));
             return None;
         }
@@ -233,8 +236,7 @@ impl State {
             self.end_pair(now, number, "lost");
             return None;
         }
-        let len = u32::from_be_bytes([16, 17, 18, 19].map(|at| frame.header[at]));
-        let whole = frame.payload.len() == len as usize;
+        let whole = frame.payload.len() == message_len(&frame);
         if whole && !unnumbered && happens(&mut self.random, self.faults.duplicate) {
             self.tell(now, || format!("link {number}: a message is doubled"));
             let at = self.arrival(now, number, side);
@@ -248,6 +250,24 @@ impl State {
             });
         }
         Some(frame)
+    }
+
+    /// Whether an acknowledgement or a congestion map is lost; a map is so as a whole.
+    fn loses_control(&mut self, number: u64, side: usize, frame: &Frame) -> bool {
+        let lost = happens(&mut self.random, self.faults.lose_control);
+        let len = message_len(frame);
+        let Some(pair) = self.pairs.get_mut(&number) else {
+            return lost;
+        };
+        let end = &mut pair.ends[side];
+        if len == 0 {
+            return lost;
+        }
+        if end.map_left == 0 {
+            (end.map_left, end.map_lost) = (len, lost);
+        }
+        end.map_left = end.map_left.saturating_sub(frame.payload.len());
+        end.map_lost
     }
 
     fn is_cut(&self, path: Path) -> bool {
@@ -333,6 +353,8 @@ impl Fabric for MockFabric {
             id,
             reach: None,
             last: now,
+            map_left: 0,
+            map_lost: false,
         };
         let ends = [end(Weak::clone(&sink), Some(id)), end(sink, None)];
         state.pairs.insert(number, Pair { path, ends });
@@ -393,6 +415,10 @@ impl Link for MockLink {
         }
         state.end_pair(now, self.pair, "closed");
     }
+}
+
+fn message_len(frame: &Frame) -> usize {
+    u32::from_be_bytes([16, 17, 18, 19].map(|at| frame.header[at])) as usize
 }
 
 /// The answer to an operation whose link has ended.
