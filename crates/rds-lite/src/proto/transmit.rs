@@ -81,7 +81,7 @@ impl Core {
         let conn = &mut self.conns[index];
         if conn.probe_due {
             conn.probe_due = false;
-            into.push(frame(&self.probe(index), Bytes::new()));
+            into.push(frame(&self.probe(), Bytes::new()));
             return Some(0);
         }
         if conn.state != LinkState::Up || conn.blocked {
@@ -242,10 +242,10 @@ impl Core {
         len
     }
 
-    /// The greeting: who this side is, and what it has received.
-    fn probe(&self, index: usize) -> Header {
+    /// The greeting: who this side is. It acknowledges nothing: the peer may have begun anew, and
+    /// would take the number for one of its own.
+    fn probe(&self) -> Header {
         Header {
-            ack: self.conns[index].last_rx,
             sport: PROBE_PORT,
             ext: self.greeting(),
             ..Header::default()
