@@ -12,7 +12,7 @@ pub use builder::{BuildError, Driving, HostBuilder};
 pub(crate) use signal::SocketSignals;
 
 use crate::fabric::Fabric;
-use crate::proto::{BindError, ConnectionInfo, Core, Counters, SockId, SocketInfo};
+use crate::proto::{BindError, ConnectionInfo, Core, Counters, MessageInfo, SockId, SocketInfo};
 use crate::rdma::Regions;
 use crate::socket::Socket;
 use links::Links;
@@ -100,6 +100,17 @@ impl Host {
     /// What the pool of regions has done and holds; `None` without one.
     pub fn pool_stats(&self) -> Option<PoolStats> {
         self.shared.memory.regions().map(Regions::stats)
+    }
+
+    /// Keys that the pool gave out while an earlier use of theirs could still be honoured: 0, or a
+    /// peer with an old cookie reaches memory that it was never given.
+    pub fn keys_reissued_while_stale(&self) -> u64 {
+        self.shared.memory.reissued()
+    }
+
+    /// All messages in queues.
+    pub fn messages(&self) -> Vec<MessageInfo> {
+        self.shared.lock().message_infos()
     }
 
     /// Bytes of received messages that are queued or held by the application right now.

@@ -14,6 +14,7 @@ mod core;
 mod counters;
 mod deliver;
 mod event;
+mod info;
 mod link;
 mod outgoing;
 mod receive;
@@ -32,8 +33,8 @@ pub use event::{
     AtomicOp, DoneStatus, DropReason, Event, Frame, LinkId, OpKind, Path, RdmaDone, RdmaWork,
     SockId, Transmission,
 };
-pub use link::ConnectionInfo;
+pub use info::{ConnectionInfo, MessageInfo, QueueKind, SocketInfo};
 pub use outgoing::{Posted, SendError, Sending};
 pub use receive::Payload;
-pub use socket::{FailReason, Notification, Received, SocketInfo, Status};
+pub use socket::{FailReason, Notification, Received, Status};
 pub use state::{LinkEvent, LinkState};

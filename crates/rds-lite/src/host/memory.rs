@@ -6,6 +6,7 @@ use crate::proto::SockId;
 use crate::rdma::{Cookie, FreeOutcome, Leased, Region, Regions};
 use mr_core::Time;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub(crate) struct Memory {
     sink: Weak<dyn Sink>,
     /// By the address of the buffer: nothing else is there while the pool has it.
     away: Mutex<HashMap<u64, Away>>,
+    /// Keys given out while an earlier use of theirs could still be honoured.
+    reissued: AtomicU64,
 }
 
 /// A buffer that a pool has.
@@ -35,6 +38,7 @@ impl Memory {
             regions,
             sink,
             away: Mutex::new(HashMap::new()),
+            reissued: AtomicU64::new(0),
         }
     }
 
@@ -151,6 +155,18 @@ impl Memory {
         let mut cookies: Vec<_> = mine.map(|away| away.cookie).collect();
         cookies.sort_unstable();
         cookies
+    }
+
+    /// Looks whether a key that has just been given out may be honoured for somebody else.
+    pub(crate) fn meter(&self, cookie: Cookie) {
+        let key = cookie.key();
+        if self.lock().values().any(|away| away.cookie.key() == key) {
+            self.reissued.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn reissued(&self) -> u64 {
+        self.reissued.load(Ordering::Relaxed)
     }
 
     fn note(&self, lease: &dyn Leased, sock: SockId, cookie: Cookie, awaited: bool) {

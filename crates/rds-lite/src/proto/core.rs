@@ -5,7 +5,7 @@ pub use crate::proto::connection::LinkKind;
 use crate::proto::slots::Slots;
 use crate::proto::socket::{OpRecord, SocketState};
 use crate::proto::{
-    BufPool, Config, ConfigError, Counters, Event, Notification, Path, Received, SockId, SocketInfo,
+    BufPool, Config, ConfigError, Counters, Event, Notification, Path, Received, SockId,
 };
 use crate::rdma::{Cookie, Region};
 use crate::wire::CongestionMap;
@@ -274,11 +274,6 @@ impl Core {
     /// What has happened so far.
     pub fn counters(&self) -> Counters {
         self.counters
-    }
-
-    /// All sockets.
-    pub fn socket_infos(&self) -> Vec<SocketInfo> {
-        self.sockets.iter().map(|(_, state)| state.info()).collect()
     }
 
     /// Gives a socket a notification, and wakes it. Reports of RDMA operations bring buffers back and

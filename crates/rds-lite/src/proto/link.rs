@@ -1,6 +1,5 @@
 //! Links come and go: dials, greetings, losses, pauses.
 
-use crate::proto::connection::Connection;
 use crate::proto::outgoing::OpStage;
 use crate::proto::socket::MessageFate;
 use crate::proto::{Core, DropReason, Event, LinkEvent, LinkId, LinkState, Path};
@@ -8,41 +7,7 @@ use mr_core::Time;
 use rand_chacha::rand_core::RngCore;
 use std::time::Duration;
 
-/// A connection, as rds-info shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConnectionInfo {
-    /// Between whom.
-    pub path: Path,
-    /// Its state.
-    pub state: LinkState,
-    /// The number that the next message gets.
-    pub next_tx_seq: u64,
-    /// The number that the next message from the peer has at least.
-    pub next_rx_seq: u64,
-    /// Messages queued.
-    pub send_queue: usize,
-    /// Messages sent and not acknowledged.
-    pub retransmit_queue: usize,
-    /// Links so far.
-    pub links: u64,
-}
-
 impl Core {
-    /// All connections.
-    pub fn connection_infos(&self) -> Vec<ConnectionInfo> {
-        let info = |conn: &Connection| ConnectionInfo {
-            path: conn.path,
-            state: conn.state,
-            next_tx_seq: conn.next_tx,
-            next_rx_seq: conn.next_rx,
-            send_queue: conn.queue.len(),
-            retransmit_queue: conn.unacked.len(),
-            links: conn.incarnation,
-        };
-        self.conns.iter().map(info).collect()
-    }
-
     /// The fabric has the link that [`Event::Dial`] asked for.
     pub fn opened(&mut self, now: Time, link: LinkId) -> bool {
         let dialled = self

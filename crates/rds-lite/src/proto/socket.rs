@@ -119,26 +119,6 @@ pub(crate) struct SocketState {
     pub(crate) receive_buffer: usize,
 }
 
-/// A socket, as rds-info shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SocketInfo {
-    /// Its address.
-    pub bound: SocketAddr,
-    /// Its receive buffer.
-    pub receive_buffer: usize,
-    /// Its send buffer.
-    pub send_buffer: usize,
-    /// Messages queued to be received.
-    pub receive_queue: usize,
-    /// Their bytes.
-    pub receive_queue_bytes: usize,
-    /// Bytes queued or unacknowledged.
-    pub send_queue_bytes: usize,
-    /// Regions that peers may use.
-    pub regions: usize,
-}
-
 impl SocketState {
     pub(crate) fn new(addr: SocketAddr, send_buffer: usize, receive_buffer: usize) -> Self {
         Self {
@@ -208,18 +188,6 @@ impl SocketState {
         while self.dying.front().is_some_and(|entry| entry.1) {
             self.dying.pop_front();
             self.deaths += 1;
-        }
-    }
-
-    pub(crate) fn info(&self) -> SocketInfo {
-        SocketInfo {
-            bound: self.addr,
-            receive_buffer: self.receive_buffer,
-            send_buffer: self.send_buffer,
-            receive_queue: self.queue.len(),
-            receive_queue_bytes: self.queued_bytes,
-            send_queue_bytes: self.out_bytes,
-            regions: self.regions.len(),
         }
     }
 }

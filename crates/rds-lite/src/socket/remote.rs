@@ -127,6 +127,7 @@ impl Socket {
         };
         let lease = pool.lease(buffer, access, patience)?;
         let cookie = Cookie::new(lease.key(), 0);
+        shared.memory.meter(cookie);
         let region = Region {
             cookie,
             flags,
