@@ -3,12 +3,13 @@
 //! The plain protocol is what one writes by hand: a length of four bytes and the payload, with
 //! blocking std sockets. Ratios are rds-lite over plain.
 
+use mr_core::{Clock, SystemClock};
 use rds_lite::Host;
 use rds_lite::fabric::tcp::{TcpConfig, TcpFabric};
 use std::error::Error;
 use std::io::{BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SIZES: [usize; 4] = [1 << 10, 4 << 10, 64 << 10, 1 << 20];
 const DEPTH: usize = 8;
@@ -101,13 +102,14 @@ fn plain_stream(size: usize, time: Duration) -> Outcome<f64> {
             count
         });
         let mut message = vec![1; size + 4];
-        let start = Instant::now();
-        while start.elapsed() < time {
+        let clock = SystemClock::new();
+        let start = clock.now();
+        while clock.now().since(start) < time {
             write_message(&mut near, &mut message)?;
         }
         drop(near);
         let count = reader.join().map_err(|_| "the reader has panicked")?;
-        Ok(count as f64 / start.elapsed().as_secs_f64())
+        Ok(count as f64 / clock.now().since(start).as_secs_f64())
     })
 }
 
@@ -126,18 +128,19 @@ fn plain_echo(size: usize, time: Duration) -> Outcome<f64> {
         });
         let mut from = BufReader::with_capacity(64 << 10, near.try_clone()?);
         let (mut message, mut into) = (vec![1; size + 4], vec![0; size]);
-        let start = Instant::now();
+        let clock = SystemClock::new();
+        let start = clock.now();
         let depth = DEPTH.min((1 << 20) / size).max(1);
         for _ in 0..depth {
             write_message(&mut near, &mut message)?;
         }
         let mut count = 0;
-        while start.elapsed() < time {
+        while clock.now().since(start) < time {
             read_message(&mut from, &mut into)?;
             write_message(&mut near, &mut message)?;
             count += 2;
         }
-        let rate = f64::from(count) / start.elapsed().as_secs_f64();
+        let rate = f64::from(count) / clock.now().since(start).as_secs_f64();
         near.shutdown(std::net::Shutdown::Both)?;
         Ok(rate)
     })
@@ -169,13 +172,14 @@ fn rds_stream(size: usize, time: Duration) -> Outcome<f64> {
             }
             count
         });
-        let start = Instant::now();
-        while start.elapsed() < time {
+        let clock = SystemClock::new();
+        let start = clock.now();
+        while clock.now().since(start) < time {
             near.send_bytes(message.clone(), addr(2, 4000))?;
         }
         near.send_to(b"", addr(2, 4000))?;
         let count = reader.join().map_err(|_| "the reader has panicked")?;
-        Ok(count as f64 / start.elapsed().as_secs_f64())
+        Ok(count as f64 / clock.now().since(start).as_secs_f64())
     })
 }
 
@@ -192,18 +196,19 @@ fn rds_echo(size: usize, time: Duration) -> Outcome<f64> {
                 }
             }
         });
-        let start = Instant::now();
+        let clock = SystemClock::new();
+        let start = clock.now();
         let depth = DEPTH.min((1 << 20) / size).max(1);
         for _ in 0..depth {
             near.send_bytes(message.clone(), addr(2, 4000))?;
         }
         let mut count = 0;
-        while start.elapsed() < time {
+        while clock.now().since(start) < time {
             near.recv_message()?;
             near.send_bytes(message.clone(), addr(2, 4000))?;
             count += 2;
         }
-        let rate = f64::from(count) / start.elapsed().as_secs_f64();
+        let rate = f64::from(count) / clock.now().since(start).as_secs_f64();
         near.send_to(b"", addr(2, 4000))?;
         Ok(rate)
     })

@@ -11,4 +11,4 @@ pub mod wire;
 
 pub use host::{BuildError, Driving, Host, HostBuilder};
 pub use rdma::Cookie;
-pub use socket::{Incoming, RdmaFlags, RdmaOp, Readiness, RecvError, Socket};
+pub use socket::{Incoming, RdmaFlags, RdmaOp, Readiness, RecvError, RefusedOp, Socket};

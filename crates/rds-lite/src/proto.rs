@@ -23,6 +23,8 @@ mod seq;
 mod slots;
 mod socket;
 mod state;
+#[cfg(test)]
+mod tests;
 mod transmit;
 
 pub use self::core::{BindError, Core, LinkKind};

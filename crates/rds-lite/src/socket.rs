@@ -6,7 +6,7 @@ mod remote;
 mod sending;
 
 pub use receiving::{Incoming, RecvError};
-pub use remote::{RdmaFlags, RdmaOp};
+pub use remote::{RdmaFlags, RdmaOp, RefusedOp};
 pub use sending::Readiness;
 
 use crate::host::{Host, SocketSignals};

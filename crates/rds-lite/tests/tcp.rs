@@ -76,7 +76,9 @@ fn memory_is_refused_with_a_clear_error() {
     ));
     let op = RdmaOp::new(Cookie::from_bits(1));
     let refused = a.rdma_write(at(2, 6), op, vec![0; 8]);
-    assert!(matches!(refused, Err(SendError::NoRdma(_))));
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused.reason, SendError::NoRdma(_)));
+    assert_eq!(refused.buffer.len(), 8, "given back");
 }
 
 #[test]

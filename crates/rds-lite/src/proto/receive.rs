@@ -10,6 +10,10 @@ use std::time::Duration;
 /// How often a link that sheds looks for room.
 const SHED_PAUSE: Duration = Duration::from_millis(10);
 
+/// The widest gap between two numbers: far more than can be taken back at once. What goes beyond is
+/// damage, and following it would make everything behind it look old.
+const MAX_GAP: u64 = 1 << 32;
+
 /// What came behind a header.
 #[derive(Debug)]
 pub enum Payload<'a> {
@@ -202,7 +206,12 @@ impl Core {
     fn take_number(&mut self, now: Time, index: usize, header: &Header) -> bool {
         let delay = self.config.ack_delay;
         let conn = &mut self.conns[index];
-        let old = conn.next_rx != 0 && seq::before(header.sequence, conn.next_rx);
+        let known = conn.next_rx != 0;
+        let old = known && seq::before(header.sequence, conn.next_rx);
+        if known && !old && header.sequence.wrapping_sub(conn.next_rx) > MAX_GAP {
+            self.fault(now, index, DropReason::BadHeader);
+            return false;
+        }
         // An old number without the flag, first on a link, is a peer that begins anew. Later on the
         // link the fabric has said something twice.
         let again = header.flags.contains(Flags::RETRANSMITTED) || conn.heard;

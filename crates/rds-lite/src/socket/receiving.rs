@@ -133,12 +133,11 @@ impl Socket {
         &self,
         take: impl Fn(&mut Core, crate::proto::SockId) -> Option<T>,
     ) -> Result<T, RecvError> {
-        let taken = self.host.shared.with(|core| match take(core, self.id) {
+        self.host.shared.with(|core| match take(core, self.id) {
             Some(taken) => Ok(taken),
             None if core.is_open(self.id) => Err(RecvError::WouldBlock),
             None => Err(RecvError::Closed),
-        });
-        taken
+        })
     }
 
     fn wait_for<T>(

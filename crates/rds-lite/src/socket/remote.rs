@@ -6,6 +6,7 @@ use crate::socket::Socket;
 use crate::wire::MAX_MESSAGE;
 use bytes::Bytes;
 use mr_core::Access;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -96,6 +97,29 @@ impl RdmaOp {
     }
 }
 
+/// An operation that was not taken, with its buffer.
+#[derive(Debug)]
+pub struct RefusedOp {
+    /// Why not.
+    pub reason: SendError,
+    /// The local buffer.
+    pub buffer: Vec<u8>,
+}
+
+impl fmt::Display for RefusedOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl std::error::Error for RefusedOp {}
+
+impl From<RefusedOp> for SendError {
+    fn from(refused: RefusedOp) -> Self {
+        refused.reason
+    }
+}
+
 impl Socket {
     /// Lets peers reach `buffer` through the cookie returned, as far as `access` goes. Waits up to
     /// one second for a region.
@@ -176,14 +200,14 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// [`SendError`]; nothing was done.
+    /// [`RefusedOp`]; nothing was done, and the buffer is in there.
     pub fn rdma_write(
         &self,
         to: SocketAddr,
         op: RdmaOp,
         buffer: Vec<u8>,
-    ) -> Result<u64, SendError> {
-        self.send_message(&mut op.sending(OpKind::Write(buffer)), to)
+    ) -> Result<u64, RefusedOp> {
+        self.post(to, op.sending(OpKind::Write(buffer)))
     }
 
     /// Fills `buffer` from memory of the peer, and delivers the message; before the read has ended,
@@ -191,9 +215,19 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// [`SendError`]; nothing was done.
-    pub fn rdma_read(&self, to: SocketAddr, op: RdmaOp, buffer: Vec<u8>) -> Result<u64, SendError> {
-        self.send_message(&mut op.sending(OpKind::Read(buffer)), to)
+    /// [`RefusedOp`]; nothing was done, and the buffer is in there.
+    pub fn rdma_read(&self, to: SocketAddr, op: RdmaOp, buffer: Vec<u8>) -> Result<u64, RefusedOp> {
+        self.post(to, op.sending(OpKind::Read(buffer)))
+    }
+
+    fn post(&self, to: SocketAddr, mut sending: Sending) -> Result<u64, RefusedOp> {
+        self.send_message(&mut sending, to).map_err(|reason| {
+            let buffer = match sending.op.map(|op| op.kind) {
+                Some(OpKind::Write(buffer) | OpKind::Read(buffer)) => buffer,
+                _ => Vec::new(),
+            };
+            RefusedOp { reason, buffer }
+        })
     }
 
     /// Changes 8 aligned bytes of the peer's memory. The report brings what was there.

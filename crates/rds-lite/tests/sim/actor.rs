@@ -193,9 +193,17 @@ impl Cast {
             0 | 1 => {
                 let value = 0x80 | dice.below(64) as u8;
                 self.memory.will_write(known.node, known.cookie, value);
-                socket.rdma_write(known.owner, op, vec![value; len as usize])
+                let buffer = vec![value; len as usize];
+                socket
+                    .rdma_write(known.owner, op, buffer)
+                    .map_err(SendError::from)
             }
-            2 | 3 => socket.rdma_read(known.owner, op, vec![0; len as usize]),
+            2 | 3 => {
+                let buffer = vec![0; len as usize];
+                socket
+                    .rdma_read(known.owner, op, buffer)
+                    .map_err(SendError::from)
+            }
             _ => socket.atomic(known.owner, op, AtomicOp::FetchAdd { add: 1 }),
         };
         self.operations += u64::from(sent.is_ok());

@@ -66,7 +66,8 @@ impl Reporter {
         let cpu = cpu_seconds();
         let share = self.share(cpu - self.cpu_last, seconds);
         // The rest of an interval at the end says little.
-        if !self.quiet && !(last && seconds < 0.5) {
+        let short = last && seconds < 0.5;
+        if !self.quiet && !short {
             let row = Row::new(self.tasks, &sums.since(&self.before), seconds, share);
             row.write(self.format, "interval", out)?;
         }

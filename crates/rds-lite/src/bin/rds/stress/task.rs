@@ -219,7 +219,7 @@ impl Task {
             _ if self.load.rdma_bytes == 0 || seq <= RDMA_FROM => Rdma::None,
             1 => Rdma::Read,
             2 => Rdma::Write,
-            _ if seq % 2 == 0 => Rdma::Read,
+            _ if seq.is_multiple_of(2) => Rdma::Read,
             _ => Rdma::Write,
         }
     }
@@ -364,10 +364,14 @@ impl Task {
             buffer.resize(len, 0);
             if request.rdma == Rdma::Write {
                 fill(&mut buffer, request.pattern);
-                self.socket.rdma_write(to, op, buffer)
+                self.socket
+                    .rdma_write(to, op, buffer)
+                    .map_err(SendError::from)
             } else {
                 self.reading.insert(self.tokens, request.pattern);
-                self.socket.rdma_read(to, op, buffer)
+                self.socket
+                    .rdma_read(to, op, buffer)
+                    .map_err(SendError::from)
             }
         };
         self.socket.set_nonblocking(false);
