@@ -36,8 +36,10 @@ struct Pair {
 impl Pair {
     fn new(configure: impl Fn(&mut Config)) -> Self {
         let core = |side| {
-            let mut config = Config::default();
-            config.seed = Some(side as u64 + 1);
+            let mut config = Config {
+                seed: Some(side as u64 + 1),
+                ..Config::default()
+            };
             configure(&mut config);
             Core::new(config, KIND).unwrap()
         };
@@ -482,8 +484,10 @@ fn a_kernel_peer_is_understood_and_not_confused() {
         smaller_dials: true,
         ..KIND
     };
-    let mut config = Config::default();
-    config.seed = Some(1);
+    let config = Config {
+        seed: Some(1),
+        ..Config::default()
+    };
     let mut core = Core::new(config, kind).unwrap();
     let sock = core.bind(addr(0)).unwrap();
     let mut now = Time::from_nanos(1);

@@ -6,6 +6,8 @@
 
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
     reason = "helpers of tests, outside of a test function"
 )]
 #![allow(clippy::print_stdout, reason = "the log of a failed run")]
