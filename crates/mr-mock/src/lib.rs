@@ -6,7 +6,10 @@ mod counters;
 mod dma;
 mod engine;
 mod error;
+mod faults;
 mod hca;
+#[cfg(feature = "mockall")]
+pub mod mocks;
 mod packet;
 mod preset;
 mod remote;
@@ -15,6 +18,7 @@ mod tpt;
 pub use cost::Costs;
 pub use counters::Counters;
 pub use error::MockError;
+pub use faults::{Call, Fault, FaultBackend, FaultControl, FaultError, FaultPlan, When};
 pub use hca::{MockHca, MockRegion};
 pub use preset::{CacheTag, Evidence, Figure, FigureView, Preset, PresetError};
 pub use remote::{Operation, Refusal, RefusalReason, RemotePeer, StaleSource, Transfer};

@@ -98,41 +98,54 @@ impl Preset {
         layer.onto(origin, text, base)
     }
 
-    /// This preset with one field set, in the notation of a preset file; the quotes around a
-    /// word may be left out.
+    /// This preset with some figures changed: pairs of name and value, in the notation of a preset
+    /// file, where the quotes around a word may be left out.
+    ///
+    /// ```
+    /// # use mr_mock::Preset;
+    /// let slow = Preset::named("connectx-2008")?.with(&[("sync_ns", "10_000_000")])?;
+    /// # assert_eq!(slow.sync_ns.value, 10_000_000);
+    /// # Ok::<_, mr_mock::PresetError>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// If there is no such field, or the value is not allowed.
-    pub fn with(self, field: &str, value: &str) -> Result<Self, PresetError> {
-        if !Self::FIELDS.contains(&field) {
-            return Err(PresetError {
-                origin: self.name,
-                place: None,
-                message: format!(
+    /// If there is no such figure, or its value is not allowed, alone or with the others.
+    pub fn with(self, changes: &[(&str, &str)]) -> Result<Self, PresetError> {
+        let origin = self.name.clone();
+        let error = |message| PresetError {
+            origin: origin.clone(),
+            place: None,
+            message,
+        };
+        let mut text = String::new();
+        for (field, value) in changes {
+            if !Self::FIELDS.contains(field) {
+                return Err(error(format!(
                     "there is no figure {field:?}; there are {}",
                     Self::FIELDS.join(", ")
-                ),
-            });
+                )));
+            }
+            if value.contains(['\n', '#']) {
+                return Err(error(format!("{field}: one value only, not {value:?}")));
+            }
+            let quote = if is_word(value) { "\"" } else { "" };
+            let line = format!("{field} = {quote}{value}{quote}\n");
+            read(&origin, &line).map_err(|fault| error(format!("{field}: {}", fault.message)))?;
+            text.push_str(&line);
         }
-        let is_word = value
-            .bytes()
-            .all(|byte| byte.is_ascii_alphabetic() || byte == b'-');
-        let text = if is_word && !matches!(value, "true" | "false") {
-            format!("{field} = \"{value}\"")
-        } else {
-            format!("{field} = {value}")
-        };
-        let origin = format!("{} with {field}", self.name);
-        let without_place = |error| PresetError {
-            place: None,
-            ..error
-        };
-        let layer = read(&origin, &text).map_err(without_place)?;
-        layer
-            .onto(&origin, &text, Some(self))
-            .map_err(without_place)
+        let place = None;
+        read(&origin, &text)
+            .and_then(|layer| layer.onto(&origin, &text, Some(self)))
+            .map_err(|fault| PresetError { place, ..fault })
     }
+}
+
+/// Whether a value is a word that a preset file would have in quotes.
+fn is_word(value: &str) -> bool {
+    let mut bytes = value.bytes();
+    !matches!(value, "true" | "false")
+        && bytes.all(|byte| byte.is_ascii_alphabetic() || byte == b'-')
 }
 
 impl Layer {

@@ -36,6 +36,12 @@ impl Memory {
         }
     }
 
+    pub(crate) fn part(&self, start: usize, len: usize) -> Self {
+        Self {
+            bytes: &self.bytes[start..][..len],
+        }
+    }
+
     pub(crate) fn range(&self) -> MemoryRange<'static> {
         let start = NonNull::from(self.bytes).cast::<u8>();
         // SAFETY: the bytes are leaked and atomic: valid for ever, and nobody minds a change.
@@ -62,11 +68,7 @@ pub(crate) const ALL: Access = Access::all();
 
 /// A device of a shipped preset with some figures changed.
 pub(crate) fn hca(preset: &str, changes: &[(&str, &str)]) -> MockHca {
-    let mut preset = Preset::named(preset).unwrap();
-    for (field, value) in changes {
-        preset = preset.with(field, value).unwrap();
-    }
-    MockHca::new(&preset)
+    MockHca::new(&Preset::named(preset).unwrap().with(changes).unwrap())
 }
 
 pub(crate) fn map(hca: &MockHca, region: &mut MockRegion, memory: &Memory, tag: u8) -> Keys {
