@@ -45,11 +45,8 @@ pub struct Question {
     pub asked_for: bool,
 }
 
-/// One run.
-struct Job<'q> {
-    preset: &'q Preset,
-    policy: &'q Policy,
-}
+/// A policy on a preset.
+pub type Pair<'q> = (&'q Preset, &'q Policy);
 
 impl Question {
     /// Runs every policy on every preset. `begin` is told how many runs there are, `done` is
@@ -64,22 +61,34 @@ impl Question {
         begin: impl FnOnce(usize),
         done: impl Fn() + Sync,
     ) -> Result<Answer, LabError> {
+        let (pairs, skipped) = self.pairs()?;
+        begin(pairs.len());
+        let run = |(preset, policy): &Pair<'_>| sim::run(&self.scenario, preset, policy);
+        let rows = parallel::map(&pairs, threads, run, done);
+        let mut rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
+        mark_pareto(&mut rows);
+        Ok(Answer { rows, skipped })
+    }
+
+    /// Every policy with every preset that it can run on, and what cannot be run.
+    ///
+    /// # Errors
+    ///
+    /// The scenario or a policy that was asked for cannot hold.
+    pub fn pairs(&self) -> Result<(Vec<Pair<'_>>, Vec<Skipped>), LabError> {
         self.scenario.check()?;
-        let mut answer = Answer::default();
-        let mut jobs = Vec::new();
+        let (mut pairs, mut skipped) = (Vec::new(), Vec::new());
         for preset in &self.presets {
             let capabilities = self.scenario.check_on(preset)?;
             let limits = PoolLimits::new(self.scenario.regions, &capabilities);
             for policy in &self.policies {
                 match policy.check(&limits) {
-                    Ok(()) => jobs.push(Job { preset, policy }),
+                    Ok(()) => pairs.push((preset, policy)),
                     Err(reason) if self.is_fault(&reason) => {
-                        return Err(LabError::PolicyCannotHold {
-                            preset: preset.name.clone(),
-                            reason,
-                        });
+                        let preset = preset.name.clone();
+                        return Err(LabError::PolicyCannotHold { preset, reason });
                     }
-                    Err(reason) => answer.skipped.push(Skipped {
+                    Err(reason) => skipped.push(Skipped {
                         preset: preset.name.clone(),
                         policy: policy.to_string(),
                         reason: reason.to_string(),
@@ -87,13 +96,8 @@ impl Question {
                 }
             }
         }
-        self.refuse_what_never_runs(&answer.skipped)?;
-        begin(jobs.len());
-        let run = |job: &Job<'_>| sim::run(&self.scenario, job.preset, job.policy);
-        let rows = parallel::map(&jobs, threads, run, done);
-        answer.rows = rows.into_iter().collect::<Result<_, _>>()?;
-        mark_pareto(&mut answer.rows);
-        Ok(answer)
+        self.refuse_what_never_runs(&skipped)?;
+        Ok((pairs, skipped))
     }
 
     fn is_fault(&self, reason: &PolicyError) -> bool {

@@ -37,7 +37,7 @@ pub enum LabError {
     },
     /// A text that is no policy.
     #[error("policy: {0}")]
-    Policy(#[from] ParseError),
+    Policy(#[source] Box<ParseError>),
     /// A policy that cannot hold in the pool of the scenario.
     #[error("{reason} (on {preset})")]
     PolicyCannotHold {
@@ -119,5 +119,11 @@ impl LabError {
             | Self::AddressSpace(_) => 1,
             _ => 2,
         }
+    }
+}
+
+impl From<ParseError> for LabError {
+    fn from(error: ParseError) -> Self {
+        Self::Policy(Box::new(error))
     }
 }

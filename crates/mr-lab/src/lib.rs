@@ -25,7 +25,9 @@
 
 pub mod answer;
 pub mod arrival;
+pub mod check;
 pub mod cli;
+pub mod closed;
 mod demand;
 mod error;
 mod parallel;
@@ -34,8 +36,10 @@ pub mod recording;
 pub mod report;
 pub mod row;
 pub mod scenario;
+mod shape;
 pub mod sim;
 pub mod size;
+pub mod sweep;
 pub mod trace;
 pub mod units;
 

@@ -141,17 +141,25 @@ impl Row {
 
 /// Marks the rows that no other row of the same preset beats.
 pub(crate) fn mark_pareto(rows: &mut [Row]) {
-    let points: Vec<(String, f64, f64)> = rows
+    let presets: Vec<_> = rows.iter().map(|row| row.preset.clone()).collect();
+    let mut rows: Vec<_> = rows.iter_mut().collect();
+    mark_pareto_within(&mut rows, &presets);
+}
+
+/// Marks the rows that no other row with the same key beats; there is a key per row.
+pub(crate) fn mark_pareto_within<K: PartialEq>(rows: &mut [&mut Row], keys: &[K]) {
+    let points: Vec<_> = rows
         .iter()
-        .map(|row| (row.preset.clone(), row.cost_us_per_io, row.exposure_s.mean))
+        .map(|row| (row.cost_us_per_io, row.exposure_s.mean))
         .collect();
-    for row in rows {
-        let (cost, exposure) = (row.cost_us_per_io, row.exposure_s.mean);
-        row.pareto = !points.iter().any(|(preset, other_cost, other_exposure)| {
-            *preset == row.preset
-                && *other_cost <= cost
-                && *other_exposure <= exposure
-                && (*other_cost < cost || *other_exposure < exposure)
-        });
+    for (place, row) in rows.iter_mut().enumerate() {
+        let (cost, exposure) = points[place];
+        let beats = |&(other_cost, other_exposure): &(f64, f64)| {
+            other_cost <= cost
+                && other_exposure <= exposure
+                && (other_cost < cost || other_exposure < exposure)
+        };
+        let mut rivals = points.iter().zip(keys);
+        row.pareto = !rivals.any(|(point, key)| *key == keys[place] && beats(point));
     }
 }

@@ -93,6 +93,11 @@ impl Load {
         }
     }
 
+    /// Whether I/Os are all alike and come at equal distances.
+    pub fn is_steady(&self) -> bool {
+        matches!(self, Self::Synthetic { arrival: Arrival::Steady, sizes, .. } if sizes.fixed().is_some())
+    }
+
     /// How long I/Os come.
     pub fn duration(&self) -> Duration {
         match self {

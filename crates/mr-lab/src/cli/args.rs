@@ -39,6 +39,10 @@ pub(super) enum Command {
     /// blkparse text or MSR-Cambridge CSV, recognised by content.
     #[command(after_help = policy_help())]
     Replay(ReplayArgs),
+    /// Ask the same at every point of a grid, one row a point; by default of threshold=4000 on
+    /// connectx-2008.
+    #[command(after_help = policy_help())]
+    Sweep(SweepArgs),
     /// List the presets, or show the figures of some with where each comes from.
     Presets(PresetsArgs),
 }
@@ -65,6 +69,22 @@ pub(super) struct ReplayArgs {
     /// Replay so many times as fast as it was recorded.
     #[arg(long, default_value_t = 1.0)]
     pub(super) speed: f64,
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SweepArgs {
+    /// An axis: NAME=FROM..TO in equal ratios, or NAME=A,B,C; several make a grid. NAME is a
+    /// number of the scenario (rate, size, regions, service-time, ...), of a policy (threshold,
+    /// max-exposure, ...), or a figure of the preset (sync-latency, stall, mtt-cache, ...).
+    #[arg(long, required = true)]
+    pub(super) over: Vec<String>,
+    /// Values of a range.
+    #[arg(long, default_value_t = 8)]
+    pub(super) points: usize,
+    #[command(flatten)]
+    pub(super) load: LoadArgs,
     #[command(flatten)]
     pub(super) common: CommonArgs,
 }

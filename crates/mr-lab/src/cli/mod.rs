@@ -28,8 +28,9 @@ pub fn main(
     };
     let command = cli.command.unwrap_or(Command::Compare(cli.compare));
     let result = match command {
-        Command::Compare(args) => run::compare(&args, out, err),
+        Command::Compare(args) => run::compare(&args, out),
         Command::Replay(args) => run::replay(&args, out),
+        Command::Sweep(args) => run::sweep(&args, out),
         Command::Presets(args) => presets::run(&args, out),
     };
     match result {

@@ -1,29 +1,56 @@
 //! The commands that simulate.
 
-use super::args::{CommonArgs, CompareArgs, ReplayArgs};
+use super::args::{CommonArgs, CompareArgs, ReplayArgs, SweepArgs};
 use super::output::deliver;
 use super::presets;
 use super::progress::Progress;
-use crate::LabError;
-use crate::answer::{Answer, Question};
+use crate::answer::Question;
 use crate::recording::Recording;
+use crate::report::Format;
 use crate::scenario::Load;
+use crate::sweep::Axis;
 use crate::trace::Options;
-use crate::{all_cores, policies, report};
+use crate::{LabError, all_cores, check, policies, report, sweep};
 use mr_mock::Preset;
-use std::io::Write;
+use mr_policies::Policy;
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
 
 /// The HCA of the mail's day, and a modern one.
 const PRESETS: [&str; 2] = ["connectx-2008", "connectx-5"];
 
 /// `mr-lab compare`.
-pub(super) fn compare(
-    args: &CompareArgs,
-    out: &mut dyn Write,
-    _err: &mut dyn Write,
-) -> Result<(), LabError> {
-    let question = question(&args.common, args.load.load(), &PRESETS)?;
-    answer(&args.common, &question, out)
+pub(super) fn compare(args: &CompareArgs, out: &mut dyn Write) -> Result<(), LabError> {
+    let question = question(
+        &args.common,
+        args.load.load(),
+        &PRESETS,
+        policies::compared()?,
+    )?;
+    if args.check {
+        check(&args.common, &question, out)
+    } else {
+        answer(&args.common, &question, out)
+    }
+}
+
+fn check(common: &CommonArgs, question: &Question, out: &mut dyn Write) -> Result<(), LabError> {
+    if !question.scenario.load.is_steady() {
+        let message = "--check needs --arrival steady and one --size: closed forms are about those";
+        return Err(LabError::Usage(message.into()));
+    }
+    let progress = Progress::new();
+    let checked = check::check(
+        question,
+        threads(common),
+        |runs| progress.expect(runs),
+        || progress.one_done(),
+    )?;
+    drop(progress);
+    write(common, out, |text, format| {
+        report::check::write(text, format, question, &checked)
+    })?;
+    check::verdict(&checked)
 }
 
 /// `mr-lab replay`.
@@ -33,14 +60,43 @@ pub(super) fn replay(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), LabEr
         ..Options::default()
     };
     let recording = Recording::open(&args.file, options, args.speed)?;
-    let question = question(&args.common, Load::Recorded(recording), &PRESETS)?;
+    let question = question(
+        &args.common,
+        Load::Recorded(recording),
+        &PRESETS,
+        policies::compared()?,
+    )?;
     answer(&args.common, &question, out)
+}
+
+/// `mr-lab sweep`.
+pub(super) fn sweep(args: &SweepArgs, out: &mut dyn Write) -> Result<(), LabError> {
+    let policies = vec!["threshold=4000".parse()?];
+    let question = question(&args.common, args.load.load(), &PRESETS[..1], policies)?;
+    let axes = args
+        .over
+        .iter()
+        .map(|text| Axis::parse(text, args.points))
+        .collect::<Result<Vec<_>, _>>()?;
+    let progress = Progress::new();
+    let rows = sweep::sweep(
+        &question,
+        &axes,
+        threads(&args.common),
+        |runs| progress.expect(runs),
+        || progress.one_done(),
+    )?;
+    drop(progress);
+    write(&args.common, out, |text, format| {
+        report::sweep::write(text, format, &question, &axes, &rows)
+    })
 }
 
 fn question(
     common: &CommonArgs,
     load: Load,
     default_presets: &[&str],
+    default_policies: Vec<Policy>,
 ) -> Result<Question, LabError> {
     let asked_for = !common.policy.is_empty();
     Ok(Question {
@@ -49,7 +105,7 @@ fn question(
         policies: if asked_for {
             common.policy.clone()
         } else {
-            policies::compared()?
+            default_policies
         },
         asked_for,
     })
@@ -72,19 +128,30 @@ fn load_presets(common: &CommonArgs, defaults: &[&str]) -> Result<Vec<Preset>, L
 }
 
 fn answer(common: &CommonArgs, question: &Question, out: &mut dyn Write) -> Result<(), LabError> {
-    let answer = simulate(common, question)?;
-    let output = &common.output;
-    let mut text = Vec::new();
-    report::write(&mut text, output.format, question, &answer)
-        .map_err(|source| LabError::Output { path: None, source })?;
-    deliver(&text, output.output.as_deref(), out)
-}
-
-fn simulate(common: &CommonArgs, question: &Question) -> Result<Answer, LabError> {
     let progress = Progress::new();
-    question.answer(
-        common.output.jobs.unwrap_or_else(all_cores),
+    let answer = question.answer(
+        threads(common),
         |runs| progress.expect(runs),
         || progress.one_done(),
-    )
+    )?;
+    drop(progress);
+    write(common, out, |text, format| {
+        report::write(text, format, question, &answer)
+    })
+}
+
+fn threads(common: &CommonArgs) -> NonZeroUsize {
+    common.output.jobs.unwrap_or_else(all_cores)
+}
+
+/// Writes a whole answer, and then delivers it.
+fn write(
+    common: &CommonArgs,
+    out: &mut dyn Write,
+    report: impl FnOnce(&mut Vec<u8>, Format) -> io::Result<()>,
+) -> Result<(), LabError> {
+    let mut text = Vec::new();
+    report(&mut text, common.output.format)
+        .map_err(|source| LabError::Output { path: None, source })?;
+    deliver(&text, common.output.output.as_deref(), out)
 }

@@ -1,9 +1,11 @@
 //! Answers in the shapes that people and programs read.
 
 mod chart;
+pub mod check;
 mod csv;
 mod figures;
 mod json;
+pub mod sweep;
 mod table;
 mod view;
 
