@@ -15,6 +15,16 @@ pub(crate) struct Ledger {
     pub(crate) byte_nanos: u128,
     pub(crate) longest_nanos: u64,
     exposures: Histogram<u64>,
+    run: Run,
+}
+
+/// Exposures that fall into the same bucket one after the other, as in a batch they mostly do: they
+/// are counted here, and go into the histogram together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    low: u64,
+    high: u64,
+    count: u64,
 }
 
 impl Ledger {
@@ -24,6 +34,7 @@ impl Ledger {
             byte_nanos: 0,
             longest_nanos: 0,
             exposures: duration_histogram(),
+            run: Run::default(),
         }
     }
 
@@ -32,7 +43,24 @@ impl Ledger {
     pub(crate) fn record<M>(&mut self, mapping: &Mapping<M>, dead: Time) {
         let nanos = dead.as_nanos().saturating_sub(mapping.released.as_nanos());
         self.longest_nanos = self.longest_nanos.max(nanos);
-        self.exposures.saturating_record(nanos);
+        if nanos < self.run.low || nanos > self.run.high {
+            self.end_run();
+            let exposures = &self.exposures;
+            self.run = Run {
+                low: exposures.lowest_equivalent(nanos),
+                high: exposures.highest_equivalent(nanos),
+                count: 0,
+            };
+        }
+        self.run.count += 1;
+    }
+
+    fn end_run(&mut self) {
+        if self.run.count > 0 {
+            self.exposures
+                .saturating_record_n(self.run.low, self.run.count);
+            self.run.count = 0;
+        }
     }
 
     /// Adds the exposures of all that `sum` stands for to the integrals, in one go.
@@ -42,7 +70,8 @@ impl Ledger {
     }
 
     /// Adds what another ledger holds.
-    pub(crate) fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &mut Self) {
+        other.end_run();
         self.key_nanos += other.key_nanos;
         self.byte_nanos += other.byte_nanos;
         self.longest_nanos = self.longest_nanos.max(other.longest_nanos);

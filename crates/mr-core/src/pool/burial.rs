@@ -28,15 +28,13 @@ impl<M: DmaBuffer> Estate<M> {
     }
 
     /// Records the death of a mapping's key, and takes over its buffer.
-    pub(crate) fn settle(&mut self, mut mapping: Mapping<M>, dead: Time, ledger: &mut Ledger) {
-        ledger.record(&mapping, dead);
-        let Some(buffer) = mapping.take_buffer() else {
-            return;
-        };
-        match mapping.fate {
-            Fate::Collect => self.collect.push(buffer),
-            Fate::Drop => self.drop.push(buffer),
-            Fate::Hand(handback) => self.hand.push((handback, buffer)),
+    pub(crate) fn settle(&mut self, mapping: &mut Mapping<M>, dead: Time, ledger: &mut Ledger) {
+        ledger.record(mapping, dead);
+        match mapping.take_estate() {
+            Some((buffer, Fate::Collect)) => self.collect.push(buffer),
+            Some((buffer, Fate::Drop)) => self.drop.push(buffer),
+            Some((buffer, Fate::Hand(handback))) => self.hand.push((handback, buffer)),
+            None => {}
         }
     }
 }
@@ -68,14 +66,14 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// Lets go of a mapping whose key a remap of its region has killed.
-    pub(crate) fn bury_replaced(&self, mapping: Mapping<M>) {
+    pub(crate) fn bury_replaced(&self, mut mapping: Mapping<M>) {
         let dead = self.now();
         let mut estate = Estate::new();
         let mut ledger = self.my_ledger().lock();
         let sum = StaleSum::of(&mapping);
         self.abroad.come_home(&sum);
         ledger.close(&sum, dead);
-        estate.settle(mapping, dead, &mut ledger);
+        estate.settle(&mut mapping, dead, &mut ledger);
         drop(ledger);
         self.distribute(estate);
     }
@@ -88,11 +86,11 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             .partition_point(|earlier| earlier.remapped < fence.started);
         let mut estate = Estate::new();
         let mut ledger = self.my_ledger().lock();
-        for earlier in slot.earlier.drain(..dead) {
+        for mut earlier in slot.earlier.drain(..dead) {
             let sum = StaleSum::of(&earlier.mapping);
             self.abroad.come_home(&sum);
             ledger.close(&sum, fence.completed);
-            estate.settle(earlier.mapping, fence.completed, &mut ledger);
+            estate.settle(&mut earlier.mapping, fence.completed, &mut ledger);
         }
         drop(ledger);
         self.distribute(estate);

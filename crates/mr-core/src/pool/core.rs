@@ -97,9 +97,16 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     pub(crate) fn check_poison(&self) -> Result<(), Poisoned> {
         match self.poisoned.load(Ordering::Relaxed) {
             0 => Ok(()),
-            1 => Err(Poisoned(PoisonedBy::Policy)),
-            2 => Err(Poisoned(PoisonedBy::Backend)),
-            _ => Err(Poisoned(PoisonedBy::Pool)),
+            by => Err(Self::poisoned_by(by)),
+        }
+    }
+
+    #[cold]
+    const fn poisoned_by(code: u8) -> Poisoned {
+        match code {
+            1 => Poisoned(PoisonedBy::Policy),
+            2 => Poisoned(PoisonedBy::Backend),
+            _ => Poisoned(PoisonedBy::Pool),
         }
     }
 
@@ -179,9 +186,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let slot = self.shards[mine]
             .lock()
             .draw(bytes, || self.depot.is_empty());
-        let slot = slot
-            .or_else(|| self.draw_from_depot(mine, bytes))
-            .or_else(|| self.steal(mine, bytes))?;
+        let slot = match slot {
+            Some(slot) => slot,
+            None => self.draw_elsewhere(mine, bytes)?,
+        };
         if slot.state() == RegionState::Reusable {
             self.abroad.leave(&slot.stale());
         }
@@ -193,6 +201,12 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         if !slot.earlier.is_empty() {
             self.abroad.come_home(&slot.earlier_sum());
         }
+    }
+
+    #[cold]
+    fn draw_elsewhere(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {
+        self.draw_from_depot(mine, bytes)
+            .or_else(|| self.steal(mine, bytes))
     }
 
     fn draw_from_depot(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {

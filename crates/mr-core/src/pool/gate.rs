@@ -5,6 +5,7 @@ use crate::exposure::Durations;
 use crate::pool::slot::StaleSum;
 use crate::sync::{Condvar, Mutex};
 use crate::{Scope, Time};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 /// The ticket office of the flushes.
@@ -19,6 +20,8 @@ pub(crate) struct Gate {
 }
 
 struct State {
+    /// Threads that sleep here: to wake nobody costs a system call all the same.
+    sleepers: u32,
     running: bool,
     started: u64,
     completed: u64,
@@ -78,6 +81,7 @@ impl Gate {
             peak_stale_bytes: 0,
         };
         let state = State {
+            sleepers: 0,
             running: false,
             started: 0,
             completed: 0,
@@ -146,8 +150,7 @@ impl Gate {
                 state.last_fence = span;
             }
         }
-        drop(state);
-        self.changed.notify_all();
+        self.wake(state);
     }
 
     /// Waits until flush `ticket` has completed or can be started.
@@ -164,7 +167,7 @@ impl Gate {
             if left.is_zero() || stop() {
                 return Turn::TimedOut;
             }
-            state = self.changed.wait_timeout(state, left).0;
+            state = self.sleep(state, left);
         }
     }
 
@@ -201,15 +204,33 @@ impl Gate {
     /// Wakes everyone who waits here.
     pub(crate) fn notify(&self) {
         // Whoever is about to sleep holds the lock from its last look until it sleeps.
-        drop(self.state.lock());
-        self.changed.notify_all();
+        self.wake(self.state.lock());
+    }
+
+    fn wake(&self, state: MutexGuard<'_, State>) {
+        let sleepers = state.sleepers;
+        drop(state);
+        if sleepers > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// Sleeps until something changes or `timeout` has passed, unless `ready` says not to.
     pub(crate) fn sleep_unless(&self, ready: impl Fn() -> bool, timeout: Duration) {
         let state = self.state.lock();
         if !ready() {
-            drop(self.changed.wait_timeout(state, timeout));
+            drop(self.sleep(state, timeout));
         }
+    }
+
+    fn sleep<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        timeout: Duration,
+    ) -> MutexGuard<'a, State> {
+        state.sleepers += 1;
+        let mut state = self.changed.wait_timeout(state, timeout).0;
+        state.sleepers -= 1;
+        state
     }
 }

@@ -170,7 +170,9 @@ impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> Lease<B, M, P> {
 
 impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> Drop for Lease<B, M, P> {
     fn drop(&mut self) {
-        self.end(Fate::Drop);
+        if self.slot.is_some() {
+            self.end(Fate::Drop);
+        }
     }
 }
 

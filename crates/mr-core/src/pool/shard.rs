@@ -1,5 +1,6 @@
 //! One set of lists: the regions that the threads of one shard lease from and release to.
 
+use crate::pool::core::earlier;
 use crate::pool::slot::{Slot, StaleSum};
 use crate::{DmaBuffer, DrawOrder, MrBackend, RegionState, Scope, Time};
 use rand_chacha::ChaCha8Rng;
@@ -156,10 +157,11 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             self.tally.worn += 1;
             if slot.earlier.is_empty() {
                 self.worn_sum.add(bytes, released);
+                self.oldest.get_or_insert(released);
             } else {
                 self.worn_sum.merge(&slot.stale());
+                self.note_oldest(&slot);
             }
-            self.note_oldest(&slot, released);
             self.worn.push(slot);
         }
         ask
@@ -168,26 +170,18 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
     /// Puts worn regions back that a flush did not get to.
     pub(crate) fn restore(&mut self, slot: Boxed<B, M>) {
         self.worn_sum.merge(&slot.stale());
-        self.note_oldest(&slot, Time::ZERO);
+        self.note_oldest(&slot);
         self.worn.push(slot);
     }
 
     fn keep(&mut self, slot: Boxed<B, M>) {
         self.reusable_sum.merge(&slot.stale());
-        self.note_oldest(&slot, Time::ZERO);
+        self.note_oldest(&slot);
         self.reusable.push_back(slot);
     }
 
-    fn note_oldest(&mut self, slot: &Slot<B, M>, released: Time) {
-        let oldest = if slot.earlier.is_empty() && released > Time::ZERO {
-            Some(released)
-        } else {
-            slot.oldest()
-        };
-        self.oldest = match (self.oldest, oldest) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+    fn note_oldest(&mut self, slot: &Slot<B, M>) {
+        self.oldest = earlier(self.oldest, slot.oldest());
     }
 
     /// Moves what a flush of `scope` takes to the end of `batch`.

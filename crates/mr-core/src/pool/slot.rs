@@ -121,6 +121,12 @@ impl<M: DmaBuffer> Mapping<M> {
         }
     }
 
+    /// Takes out the buffer and where it goes.
+    pub(crate) fn take_estate(&mut self) -> Option<(M, Fate<M>)> {
+        let buffer = self.take_buffer()?;
+        Some((buffer, std::mem::replace(&mut self.fate, Fate::Drop)))
+    }
+
     /// Takes the buffer out. To be called when the key is dead, or can only read.
     pub(crate) fn take_buffer(&mut self) -> Option<M> {
         self.buffer.take().map(ManuallyDrop::into_inner)
@@ -185,19 +191,20 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
         self.mappings().next().map(|mapping| mapping.released)
     }
 
-    /// Takes off all mappings, oldest first, and hands each to `each`. To be called when all keys of
-    /// the region are dead.
-    pub(crate) fn bury(&mut self, mut each: impl FnMut(Mapping<M>)) {
+    /// Takes off all mappings, oldest first, after `each` has had what it wants of them. To be
+    /// called when all keys of the region are dead.
+    pub(crate) fn bury(&mut self, mut each: impl FnMut(&mut Mapping<M>)) {
         self.maps = 0;
         self.failures = 0;
         if !self.earlier.is_empty() {
             self.earlier
                 .drain(..)
-                .for_each(|earlier| each(earlier.mapping));
+                .for_each(|mut earlier| each(&mut earlier.mapping));
         }
-        if let Some(mapping) = self.current.take() {
+        if let Some(mapping) = &mut self.current {
             each(mapping);
         }
+        self.current = None;
     }
 
     pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping<M>> {
