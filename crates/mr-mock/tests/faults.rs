@@ -53,7 +53,7 @@ fn a_rule_strikes_the_calls_it_names_and_no_others() {
                 let strikes = |n: u64| match when {
                     When::Nth(_) => n == k,
                     When::From(_) => n >= k,
-                    _ => n % k == 0,
+                    _ => n.is_multiple_of(k),
                 };
                 let backend = backend(FaultPlan::none().on(call, when, fail));
                 for n in 1..=6 {
