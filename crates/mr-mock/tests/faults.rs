@@ -148,6 +148,28 @@ fn an_invalidation_whose_answer_is_lost_was_done() {
     assert!(backend.inner().connect().write(key, 0, b"x").is_err());
 }
 
+/// With a global fence an empty batch asks for the fence alone.
+#[test]
+fn a_fence_without_regions_fails_with_an_error_too() {
+    let io = ErrorKind::Io;
+    for (fault, fences) in [
+        (Fault::Fail(io), 0),
+        (Fault::HalfDone(io), 0),
+        (Fault::LostAnswer(io), 1),
+    ] {
+        let plan = FaultPlan::none().on(Call::Invalidate, When::Nth(1), fault);
+        let backend = FaultBackend::new(hca("connectx-2008", &[]), plan);
+        let error = backend.invalidate(&mut []).unwrap_err();
+        assert_eq!(error.error(0).map(BackendError::kind), Some(io));
+        assert_eq!(backend.inner().counters().fences, fences);
+        backend.invalidate(&mut []).unwrap();
+        backend.inner().remove();
+        let error = backend.invalidate(&mut []).unwrap_err();
+        let kind = error.error(0).map(BackendError::kind);
+        assert_eq!(kind, Some(ErrorKind::NoDevice));
+    }
+}
+
 #[test]
 fn a_half_done_map_leaves_a_key_that_is_honoured() {
     for kind in [ErrorKind::Io, ErrorKind::TimedOut, ErrorKind::Busy] {
