@@ -91,7 +91,7 @@ impl MockHca {
     /// If the connection is another device's or domain's.
     pub fn for_connection(&self, peer: &RemotePeer) -> Result<Self, MockError> {
         if !peer.is_on(&self.device) || peer.domain() != self.domain {
-            return Err(MockError::ForeignRegion);
+            return Err(MockError::ForeignConnection);
         }
         Ok(Self {
             connection: Some(peer.number()),
