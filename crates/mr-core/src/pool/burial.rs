@@ -27,6 +27,11 @@ impl<M: DmaBuffer> Estate<M> {
         }
     }
 
+    /// Makes room for `buffers` that are to be reclaimed, as in a batch most are.
+    pub(crate) fn reserve(&mut self, buffers: usize) {
+        self.collect.reserve(buffers);
+    }
+
     /// Records the death of a mapping's key, and takes over its buffer.
     pub(crate) fn settle(&mut self, mapping: &mut Mapping<M>, dead: Time, ledger: &mut Ledger) {
         ledger.record(mapping, dead);

@@ -175,6 +175,7 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
             }
         }
         let mut estate = Estate::new();
+        estate.reserve(slots.len());
         let mut ledger = core.my_ledger().lock();
         ledger.close(&dead, now);
         let mut illegal = false;
