@@ -3,7 +3,7 @@
 use crate::backend::BackendError;
 use crate::clock::Deadline;
 use crate::pool::burial::Estate;
-use crate::pool::core::Core;
+use crate::pool::core::{Core, earlier};
 use crate::pool::gate::{Fenced, InFlush, Turn};
 use crate::pool::shard::{Boxed, count};
 use crate::pool::slot::StaleSum;
@@ -31,32 +31,31 @@ pub struct Flush<'p, B: MrBackend, M: DmaBuffer> {
     taken: InFlush,
     started: Time,
     reached_backend: bool,
-    failed: bool,
+    /// The first failure.
+    failed: Option<ErrorKind>,
 }
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Begins a flush of `scope`, and of what is in quarantine and due (`all` of it on demand).
     /// `None` if another flush is under way.
     pub(crate) fn begin(&self, scope: Scope, all: bool) -> Option<Flush<'_, B, M>> {
-        if !self.gate.enter() {
+        if !self.gate.enter(all && scope == Scope::Stale) {
             return None;
         }
         self.over_bound.store(false, Ordering::Relaxed);
         let started = self.now();
         let mut slots = Vec::new();
-        let mut sum = StaleSum::default();
+        let mut taken = InFlush::default();
         for shard in &self.shards {
-            sum.merge(&shard.lock().take_stale(scope, &mut slots));
+            shard.lock().take_stale(scope, &mut slots, &mut taken);
         }
         let retried = slots.len();
         self.quarantine.lock().take_due(started, all, &mut slots);
-        slots[retried..]
-            .iter()
-            .for_each(|slot| sum.merge(&slot.stale()));
-        let taken = InFlush {
-            regions: count(slots.len()),
-            sum,
-        };
+        for slot in &slots[retried..] {
+            taken.sum.merge(&slot.stale());
+            taken.oldest = earlier(taken.oldest, slot.oldest());
+        }
+        taken.regions = count(slots.len());
         let fence_only = slots.is_empty()
             && scope == Scope::Stale
             && self.capabilities.fence == Fence::Global
@@ -72,38 +71,38 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             taken,
             started,
             reached_backend: false,
-            failed: false,
+            failed: None,
         })
     }
 
-    /// Kills all that was released before the call, whatever list it is on.
+    /// Kills all of `scope` that was released before the call, whatever list it is on.
     pub(crate) fn flush(&self, scope: Scope) -> Result<(), FlushError> {
         let waited = self.config.flush_timeout;
         let deadline = Deadline::after(waited);
         let ticket = self.gate.ticket();
-        loop {
+        let full = scope == Scope::Stale;
+        let poisoned = || self.check_poison().is_err();
+        let failure = loop {
             self.check_poison()?;
-            match self
-                .gate
-                .wait(ticket, deadline, || self.check_poison().is_err())
-            {
-                Turn::Done => break,
+            match self.gate.wait(ticket, full, deadline, poisoned) {
+                Turn::Done => break None,
                 Turn::TimedOut => return Err(FlushError::TimedOut { waited }),
                 Turn::Start => {
-                    if let Some(flush) = self.begin(scope, true) {
-                        flush.run();
+                    let ran = self.begin(scope, true).map(Flush::run_all);
+                    if let Some(Err(kind)) = ran {
+                        break Some(kind);
                     }
                 }
             }
-        }
+        };
         self.check_poison()?;
         let wards = self.quarantine.lock().wards();
-        match wards.latest {
+        match failure.or(wards.latest) {
             Some(kind) if wards.regions > 0 => Err(FlushError::Quarantined {
                 regions: wards.regions,
                 kind,
             }),
-            _ => Ok(()),
+            _ => failure.map_or(Ok(()), |kind| Err(FlushError::Fence { kind })),
         }
     }
 }
@@ -115,10 +114,17 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
     }
 
     /// Does all that is left to do.
-    pub fn run(mut self) {
+    pub fn run(self) {
+        // A failure is in the quarantine's books.
+        let _ = self.run_all();
+    }
+
+    /// Does all that is left to do; the kind of the first failure if there was one.
+    fn run_all(mut self) -> Result<(), ErrorKind> {
         while self.invalidate_next() {
             self.settle();
         }
+        self.failed.map_or(Ok(()), Err)
     }
 
     /// Has the backend invalidate the next batch. Says whether there was one.
@@ -146,7 +152,8 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
             .core
             .ask_backend(|backend| backend.invalidate(&mut regions));
         if !matches!(answer, Some(Ok(()))) {
-            self.failed = true;
+            let kind = failure_at(0, answer.as_ref()).unwrap_or(ErrorKind::Io);
+            self.failed.get_or_insert(kind);
             for (place, slot) in batch.iter_mut().enumerate() {
                 slot.failure = failure_at(place, answer.as_ref());
             }
@@ -167,7 +174,7 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
         let leaving = self.leave(&slots);
         core.gate.settled(leaving);
         let mut dead = leaving.sum;
-        if self.failed {
+        if self.failed.is_some() {
             for mut slot in slots.extract_if(.., |slot| slot.failure.is_some()) {
                 let kind = slot.failure.take().unwrap_or(ErrorKind::Io);
                 dead.remove(&slot.stale());
@@ -206,7 +213,11 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
         let regions = count(slots.len());
         self.taken.regions -= regions;
         self.taken.sum.remove(&sum);
-        InFlush { regions, sum }
+        InFlush {
+            regions,
+            sum,
+            oldest: None,
+        }
     }
 }
 
@@ -243,7 +254,8 @@ impl<B: MrBackend, M: DmaBuffer> Drop for Flush<'_, B, M> {
             completed: core.now(),
         };
         core.gate
-            .leave(self.reached_backend.then_some(span), !self.failed);
+            .leave(self.reached_backend.then_some(span), self.failed.is_none());
         core.call_at(Time::ZERO);
+        core.serve();
     }
 }

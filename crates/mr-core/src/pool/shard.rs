@@ -1,6 +1,7 @@
 //! One set of lists: the regions that the threads of one shard lease from and release to.
 
 use crate::pool::core::earlier;
+use crate::pool::gate::InFlush;
 use crate::pool::slot::{Slot, StaleSum};
 use crate::{DmaBuffer, DrawOrder, MrBackend, RegionState, Scope, Time};
 use rand_chacha::ChaCha8Rng;
@@ -185,12 +186,18 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
     }
 
     /// Moves what a flush of `scope` takes to the end of `batch`.
-    pub(crate) fn take_stale(&mut self, scope: Scope, batch: &mut Vec<Boxed<B, M>>) -> StaleSum {
+    pub(crate) fn take_stale(
+        &mut self,
+        scope: Scope,
+        batch: &mut Vec<Boxed<B, M>>,
+        taken: &mut InFlush,
+    ) {
         let before = batch.len();
-        let mut taken = std::mem::take(&mut self.worn_sum);
+        taken.sum.merge(&std::mem::take(&mut self.worn_sum));
+        taken.oldest = earlier(taken.oldest, self.oldest);
         batch.append(&mut self.worn);
         if scope == Scope::Stale {
-            taken.merge(&std::mem::take(&mut self.reusable_sum));
+            taken.sum.merge(&std::mem::take(&mut self.reusable_sum));
             batch.extend(self.reusable.drain(..));
         }
         // A fence that reaches the whole HCA also kills the earlier keys of leased regions, which
@@ -200,7 +207,6 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             self.oldest = None;
         }
         self.credit = Credit::default();
-        taken
     }
 
     /// Moves up to half of the clean regions, or else one reusable region, to a thief.
