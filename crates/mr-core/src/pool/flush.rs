@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 #[must_use = "dropping it ends the flush and puts its regions back"]
 pub struct Flush<'p, B: MrBackend, M: DmaBuffer> {
     core: &'p Core<B, M>,
-    /// First those that the backend was asked about and that are not settled, then the others.
+    /// Those that the backend was asked about and that are not settled are the last `asked`.
     slots: Vec<Boxed<B, M>>,
     asked: usize,
     /// Kills what leased regions have left behind, although no region is to be invalidated.
@@ -56,6 +56,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             taken.oldest = earlier(taken.oldest, slot.oldest());
         }
         taken.regions = count(slots.len());
+        if slots.len() > self.capabilities.max_batch {
+            // Batches are cut off the end, and the oldest keys shall die first.
+            slots.reverse();
+        }
         let fence_only = slots.is_empty()
             && scope == Scope::Stale
             && self.capabilities.fence == Fence::Global
@@ -131,9 +135,9 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
     ///
     /// A region whose invalidation fails goes to quarantine at the next `settle`.
     pub fn invalidate_next(&mut self) -> bool {
-        let left = &mut self.slots[self.asked..];
-        let batch = left.len().min(self.core.capabilities.max_batch);
-        let batch = &mut left[..batch];
+        let left = self.slots.len() - self.asked;
+        let batch = left.min(self.core.capabilities.max_batch);
+        let batch = &mut self.slots[left - batch..left];
         let due = std::mem::take(&mut self.fence_only) || !batch.is_empty();
         if !due || self.core.check_poison().is_err() {
             return false;
@@ -169,8 +173,11 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
         }
         let core = self.core;
         let now = core.now();
-        let rest = self.slots.split_off(std::mem::take(&mut self.asked));
-        let mut slots = std::mem::replace(&mut self.slots, rest);
+        let left = self.slots.len() - std::mem::take(&mut self.asked);
+        let mut slots = match left {
+            0 => std::mem::take(&mut self.slots),
+            left => self.slots.split_off(left),
+        };
         let leaving = self.leave(&slots);
         core.gate.settled(leaving);
         let mut dead = leaving.sum;
@@ -243,10 +250,11 @@ impl<B: MrBackend, M: DmaBuffer> Drop for Flush<'_, B, M> {
         self.settle();
         let core = self.core;
         for slot in self.slots.drain(..) {
-            if slot.state() == RegionState::Worn {
-                core.shards[core.my_shard()].lock().restore(slot);
-            } else {
-                core.confine(slot, ErrorKind::Busy);
+            match slot.state() {
+                RegionState::Worn | RegionState::Reusable => {
+                    core.shards[core.my_shard()].lock().restore(slot);
+                }
+                _ => core.confine(slot, ErrorKind::Busy),
             }
         }
         let span = Fenced {

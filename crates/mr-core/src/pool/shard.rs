@@ -168,8 +168,11 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         ask
     }
 
-    /// Puts worn regions back that a flush did not get to.
+    /// Puts a stale region back that a flush did not get to, or that a thief has taken.
     pub(crate) fn restore(&mut self, slot: Boxed<B, M>) {
+        if slot.state() == RegionState::Reusable {
+            return self.keep(slot);
+        }
         self.worn_sum.merge(&slot.stale());
         self.note_oldest(&slot);
         self.worn.push(slot);
@@ -219,11 +222,6 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         let slot = self.reusable.pop_front()?;
         self.reusable_sum.remove(&slot.stale());
         Some(slot)
-    }
-
-    /// Takes a region from a thief's shard.
-    pub(crate) fn adopt(&mut self, slot: Boxed<B, M>) {
-        self.keep(slot);
     }
 
     pub(crate) const fn grant(&mut self, credit: Credit) {
