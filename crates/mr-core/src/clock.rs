@@ -56,7 +56,8 @@ pub trait Clock: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct SystemClock {
     clock: quanta::Clock,
-    start: quanta::Instant,
+    /// The counter at the start.
+    start: u64,
 }
 
 impl SystemClock {
@@ -65,7 +66,7 @@ impl SystemClock {
     /// The first one of a process calibrates the counter, which takes some 10 to 200 ms.
     pub fn new() -> Self {
         let clock = quanta::Clock::new();
-        let start = clock.now();
+        let start = clock.raw();
         Self { clock, start }
     }
 }
@@ -78,8 +79,7 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Time {
-        let elapsed = self.clock.now().saturating_duration_since(self.start);
-        Time::ZERO + elapsed
+        Time(self.clock.delta_as_nanos(self.start, self.clock.raw()))
     }
 }
 

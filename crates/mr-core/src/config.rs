@@ -47,8 +47,8 @@ pub struct PoolConfig {
     /// Seeds the order of regions and their first tags. Defaults to `None`: from the operating
     /// system, so that keys cannot be guessed.
     pub seed: Option<u64>,
-    /// Sets of lists that threads share regions through, from 1 to 256. Defaults to twice the
-    /// number of processors.
+    /// Sets of lists that threads share regions through, from 1 to 256, rounded up to a power of
+    /// two. Defaults to twice the number of processors.
     pub shards: u32,
     /// How long `lease` waits for a region. Defaults to 1 s.
     pub lease_timeout: Duration,

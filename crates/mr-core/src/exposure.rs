@@ -1,6 +1,5 @@
 //! How long keys stay alive after release: the measure that every policy is held to.
 
-use crate::DmaBuffer;
 use crate::Time;
 use crate::pool::slot::{Mapping, StaleSum};
 use hdrhistogram::Histogram;
@@ -12,42 +11,70 @@ const LONGEST: u64 = 86_400_000_000_000;
 /// A record of the keys that have died, kept by whoever kills them.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
-    /// Of the dead keys, by their releases.
-    pub(crate) dead: StaleSum,
     pub(crate) key_nanos: u128,
     pub(crate) byte_nanos: u128,
-    pub(crate) longest: Duration,
+    pub(crate) longest_nanos: u64,
     exposures: Histogram<u64>,
+    run: Run,
+}
+
+/// Exposures that fall into the same bucket one after the other, as in a batch they mostly do: they
+/// are counted here, and go into the histogram together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    low: u64,
+    high: u64,
+    count: u64,
 }
 
 impl Ledger {
     pub(crate) fn new() -> Self {
         Self {
-            dead: StaleSum::default(),
             key_nanos: 0,
             byte_nanos: 0,
-            longest: Duration::ZERO,
+            longest_nanos: 0,
             exposures: duration_histogram(),
+            run: Run::default(),
         }
     }
 
-    /// Records that the key of `mapping` is dead since `dead`.
-    pub(crate) fn record<M: DmaBuffer>(&mut self, mapping: &Mapping<M>, dead: Time) {
-        let exposure = mapping.exposure(dead);
-        let nanos = exposure.as_nanos() as u64;
-        self.dead.add(mapping.bytes, mapping.released);
-        self.key_nanos += u128::from(nanos);
-        self.byte_nanos += u128::from(nanos) * u128::from(mapping.bytes);
-        self.longest = self.longest.max(exposure);
-        self.exposures.saturating_record(nanos);
+    /// Records that the key of `mapping` is dead since `dead`; [`close`](Self::close) must count
+    /// it, too.
+    pub(crate) fn record<M>(&mut self, mapping: &Mapping<M>, dead: Time) {
+        let nanos = dead.as_nanos().saturating_sub(mapping.released.as_nanos());
+        self.longest_nanos = self.longest_nanos.max(nanos);
+        if nanos < self.run.low || nanos > self.run.high {
+            self.end_run();
+            let exposures = &self.exposures;
+            self.run = Run {
+                low: exposures.lowest_equivalent(nanos),
+                high: exposures.highest_equivalent(nanos),
+                count: 0,
+            };
+        }
+        self.run.count += 1;
+    }
+
+    fn end_run(&mut self) {
+        if self.run.count > 0 {
+            self.exposures
+                .saturating_record_n(self.run.low, self.run.count);
+            self.run.count = 0;
+        }
+    }
+
+    /// Adds the exposures of all that `sum` stands for to the integrals, in one go.
+    pub(crate) fn close(&mut self, sum: &StaleSum, dead: Time) {
+        self.key_nanos += sum.key_nanos(dead);
+        self.byte_nanos += sum.byte_nanos(dead);
     }
 
     /// Adds what another ledger holds.
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.dead.merge(&other.dead);
+    pub(crate) fn merge(&mut self, other: &mut Self) {
+        other.end_run();
         self.key_nanos += other.key_nanos;
         self.byte_nanos += other.byte_nanos;
-        self.longest = self.longest.max(other.longest);
+        self.longest_nanos = self.longest_nanos.max(other.longest_nanos);
         // Both have the same bounds, so the sum always fits.
         let _ = self.exposures.add(&other.exposures);
     }

@@ -82,3 +82,8 @@ pub use text::{MAX_TEXT, syntax};
 pub use threshold::Threshold;
 pub use use_n::UseN;
 pub use use_once::UseOnce;
+
+/// The README's example compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -2,7 +2,7 @@
 
 use crate::exposure::Ledger;
 use crate::pool::Pool;
-use crate::pool::core::Core;
+use crate::pool::core::{Abroad, Core};
 use crate::pool::depot::Depot;
 use crate::pool::driver::Flusher;
 use crate::pool::gate::Gate;
@@ -104,7 +104,7 @@ impl<B: MrBackend> PoolBuilder<B> {
             let random = ChaCha8Rng::seed_from_u64(random.next_u64());
             CachePadded::new(ShortLock::new(Shard::new(config.order, random)))
         };
-        let shards: Box<[_]> = (0..config.shards).map(shards).collect();
+        let shards: Box<[_]> = (0..config.shards.next_power_of_two()).map(shards).collect();
         let magazine = (config.capacity / (4 * config.shards)).clamp(1, MAGAZINE) as usize;
         let depot = Depot::new(magazine, config.order);
         depot.store(&mut slots);
@@ -120,7 +120,7 @@ impl<B: MrBackend> PoolBuilder<B> {
             queue: Queue::new(),
             quarantine: Mutex::new(Quarantine::new()),
             unclaimed: Mutex::new(Unclaimed::new(config.max_unclaimed())),
-            superseded: AtomicU32::new(0),
+            abroad: Abroad::default(),
             due_at: AtomicU64::new(u64::MAX),
             over_bound: AtomicBool::new(false),
             closed: AtomicBool::new(false),

@@ -7,13 +7,14 @@ use crate::pool::slot::StaleSum;
 use crate::stats::{Exposure, Load, PoolStats, RegionCounts};
 use crate::{DmaBuffer, MrBackend, Time};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Where all regions are.
     pub(crate) fn regions(&self) -> RegionCounts {
         let mut counts = RegionCounts {
             clean: count(self.depot.regions()),
-            in_flush: self.gate.in_flush(),
+            in_flush: self.gate.in_flush().regions,
             quarantined: self.quarantine.lock().wards().regions,
             freed: self.freed.load(Ordering::Relaxed),
             leased: self.leased(),
@@ -29,22 +30,25 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     pub(crate) fn stats(&self) -> PoolStats {
-        // The dead before the released: what dies in between is then still counted as alive,
-        // never as a key that was dead before it was released.
-        let mut dead = Ledger::new();
-        for ledger in &self.ledgers {
-            dead.merge(&ledger.lock());
+        let mut ledger = Ledger::new();
+        for own in &self.ledgers {
+            ledger.merge(&mut own.lock());
         }
         let now = self.now();
         let mut tally = Tally::default();
-        let mut oldest = None;
+        let wards = self.quarantine.lock().wards();
+        let in_flush = self.gate.in_flush();
+        let mut oldest = earlier(wards.oldest, in_flush.oldest);
+        let mut alive = in_flush.sum;
+        alive.merge(&wards.sum);
         for shard in &self.shards {
             let shard = shard.lock();
             tally.merge(&shard.tally);
-            oldest = earlier(oldest, shard.glance().oldest);
+            let glance = shard.glance();
+            alive.merge(&glance.sum);
+            oldest = earlier(oldest, glance.oldest);
         }
         let flushes = self.gate.record();
-        let wards = self.quarantine.lock().wards();
         let refused = self.refused.load(Ordering::Relaxed);
         let (unclaimed, unclaimed_dropped) = {
             let unclaimed = self.unclaimed.lock();
@@ -72,14 +76,14 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             largest_flush: flushes.largest,
             flush_durations: flushes.durations,
             stale: Load {
-                keys: tally.released.keys - dead.dead.keys,
-                bytes: tally.released.bytes - dead.dead.bytes,
+                keys: alive.keys + self.abroad.keys.load(Ordering::Relaxed),
+                bytes: alive.bytes + self.abroad.bytes.load(Ordering::Relaxed),
             },
             peak_stale: Load {
                 keys: flushes.peak_stale,
                 bytes: flushes.peak_stale_bytes,
             },
-            exposure: exposure(dead, &tally.released, oldest, now),
+            exposure: exposure(ledger, &alive, oldest, now),
             quarantines: wards.ever,
             leaked: wards.leaked,
             unclaimed,
@@ -88,14 +92,12 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 }
 
-fn exposure(dead: Ledger, released: &StaleSum, oldest: Option<Time>, now: Time) -> Exposure {
-    let mut alive = *released;
-    alive.remove(&dead.dead);
+fn exposure(ledger: Ledger, alive: &StaleSum, oldest: Option<Time>, now: Time) -> Exposure {
     Exposure {
-        longest: dead.longest,
+        longest: Duration::from_nanos(ledger.longest_nanos),
         oldest: oldest.map(|oldest| now.since(oldest)),
-        key_seconds: (dead.key_nanos + alive.key_nanos(now)) as f64 / 1e9,
-        byte_seconds: (dead.byte_nanos + alive.byte_nanos(now)) as f64 / 1e9,
-        ended: dead.into_exposures(),
+        key_seconds: (ledger.key_nanos + alive.key_nanos(now)) as f64 / 1e9,
+        byte_seconds: (ledger.byte_nanos + alive.byte_nanos(now)) as f64 / 1e9,
+        ended: ledger.into_exposures(),
     }
 }

@@ -6,18 +6,21 @@ use crate::pool::depot::Depot;
 use crate::pool::gate::Gate;
 use crate::pool::quarantine::Quarantine;
 use crate::pool::shard::{Boxed, Credit, Shard, count, thread_number};
-use crate::pool::slot::StaleSum;
+use crate::pool::slot::{Slot, StaleSum};
 use crate::pool::unclaimed::Unclaimed;
 use crate::pool::wait::Queue;
 use crate::sync::{Mutex, ShortLock};
 use crate::{
     Capabilities, DmaBuffer, InvalidationPolicy, MrBackend, Poisoned, PoisonedBy, PoolConfig,
-    StaleView, Time,
+    RegionState, StaleView, Time,
 };
 use crossbeam_utils::CachePadded;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// A shard with its lock, on cache lines of its own.
+type Locked<B, M> = CachePadded<ShortLock<Shard<B, M>>>;
 
 /// The shared state of a pool. No two of its locks are held at the same time, except a waiter's
 /// under the queue's; and none during a call of the backend, the policy or a buffer's drop.
@@ -27,7 +30,7 @@ pub(crate) struct Core<B: MrBackend, M> {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) config: PoolConfig,
     pub(crate) capabilities: Capabilities,
-    pub(crate) shards: Box<[CachePadded<ShortLock<Shard<B, M>>>]>,
+    pub(crate) shards: Box<[Locked<B, M>]>,
     /// One per shard, apart from it: a flush records thousands of deaths at a time.
     pub(crate) ledgers: Box<[Mutex<Ledger>]>,
     pub(crate) depot: Depot<B, M>,
@@ -35,8 +38,7 @@ pub(crate) struct Core<B: MrBackend, M> {
     pub(crate) gate: Gate,
     pub(crate) quarantine: Mutex<Quarantine<B, M>>,
     pub(crate) unclaimed: Mutex<Unclaimed<M>>,
-    /// Leased regions with stale keys of earlier mappings.
-    pub(crate) superseded: AtomicU32,
+    pub(crate) abroad: Abroad,
     /// When [`Core::due`] is to be called: nanoseconds, or `u64::MAX` for not at all.
     pub(crate) due_at: AtomicU64,
     /// More is stale than the bounds allow.
@@ -50,6 +52,26 @@ pub(crate) struct Core<B: MrBackend, M> {
     pub(crate) not_freed: AtomicU32,
 }
 
+/// Stale keys of regions that have been leased again before a flush killed them. They are on no
+/// list; a fence for the whole HCA reaches them all the same.
+#[derive(Default)]
+pub(crate) struct Abroad {
+    pub(crate) keys: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+}
+
+impl Abroad {
+    fn leave(&self, sum: &StaleSum) {
+        self.keys.fetch_add(sum.keys, Ordering::Relaxed);
+        self.bytes.fetch_add(sum.bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn come_home(&self, sum: &StaleSum) {
+        self.keys.fetch_sub(sum.keys, Ordering::Relaxed);
+        self.bytes.fetch_sub(sum.bytes, Ordering::Relaxed);
+    }
+}
+
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     pub(crate) fn now(&self) -> Time {
         self.clock.now()
@@ -57,7 +79,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// The calling thread's shard.
     pub(crate) fn my_shard(&self) -> usize {
-        thread_number() as usize % self.shards.len()
+        // A power of two: see `build`.
+        thread_number() as usize & (self.shards.len() - 1)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -74,9 +97,16 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     pub(crate) fn check_poison(&self) -> Result<(), Poisoned> {
         match self.poisoned.load(Ordering::Relaxed) {
             0 => Ok(()),
-            1 => Err(Poisoned(PoisonedBy::Policy)),
-            2 => Err(Poisoned(PoisonedBy::Backend)),
-            _ => Err(Poisoned(PoisonedBy::Pool)),
+            by => Err(Self::poisoned_by(by)),
+        }
+    }
+
+    #[cold]
+    const fn poisoned_by(code: u8) -> Poisoned {
+        match code {
+            1 => Poisoned(PoisonedBy::Policy),
+            2 => Poisoned(PoisonedBy::Backend),
+            _ => Poisoned(PoisonedBy::Pool),
         }
     }
 
@@ -153,8 +183,29 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// `bytes`.
     pub(crate) fn draw(&self, bytes: u64) -> Option<Boxed<B, M>> {
         let mine = self.my_shard();
-        let slot = self.shards[mine].lock().draw(bytes);
-        slot.or_else(|| self.draw_from_depot(mine, bytes))
+        let slot = self.shards[mine]
+            .lock()
+            .draw(bytes, || self.depot.is_empty());
+        let slot = match slot {
+            Some(slot) => slot,
+            None => self.draw_elsewhere(mine, bytes)?,
+        };
+        if slot.state() == RegionState::Reusable {
+            self.abroad.leave(&slot.stale());
+        }
+        Some(slot)
+    }
+
+    /// The stale mappings that a region has brought back from a lease are on a list again.
+    pub(crate) fn come_home(&self, slot: &Slot<B, M>) {
+        if !slot.earlier.is_empty() {
+            self.abroad.come_home(&slot.earlier_sum());
+        }
+    }
+
+    #[cold]
+    fn draw_elsewhere(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {
+        self.draw_from_depot(mine, bytes)
             .or_else(|| self.steal(mine, bytes))
     }
 
@@ -162,7 +213,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let mut magazine = self.depot.fetch()?;
         let mut shard = self.shards[mine].lock();
         shard.clean.extend(magazine.drain(..));
-        let slot = shard.draw(bytes);
+        let slot = shard.draw(bytes, || true);
         drop(shard);
         self.depot.recycle(magazine);
         slot
@@ -171,7 +222,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     fn steal(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {
         let mut loot = std::collections::VecDeque::new();
         for step in 1..self.shards.len() {
-            let victim = (mine + step) % self.shards.len();
+            let victim = (mine + step) & (self.shards.len() - 1);
             let reusable = self.shards[victim].lock().rob(&mut loot);
             if loot.is_empty() && reusable.is_none() {
                 continue;
@@ -179,9 +230,9 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             let mut shard = self.shards[mine].lock();
             shard.clean.append(&mut loot);
             if let Some(slot) = reusable {
-                shard.adopt(slot);
+                shard.restore(slot);
             }
-            if let Some(slot) = shard.draw(bytes) {
+            if let Some(slot) = shard.draw(bytes, || true) {
                 return Some(slot);
             }
         }
@@ -190,6 +241,9 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// Puts back a region that was drawn and not mapped.
     pub(crate) fn undraw(&self, slot: Boxed<B, M>, bytes: u64) {
+        if slot.state() == RegionState::Reusable {
+            self.abroad.come_home(&slot.stale());
+        }
         self.shards[self.my_shard()].lock().put_back(slot, bytes);
         self.serve();
     }

@@ -5,10 +5,12 @@ use crate::pool::shard::Boxed;
 use crate::sync::Mutex;
 use crate::{DmaBuffer, MrBackend};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where a flush leaves clean regions and where shards fetch them, a magazine at a time.
 pub(crate) struct Depot<B: MrBackend, M> {
     shelves: Mutex<Shelves<B, M>>,
+    magazines: AtomicUsize,
     magazine: usize,
     order: DrawOrder,
 }
@@ -29,6 +31,7 @@ impl<B: MrBackend, M: DmaBuffer> Depot<B, M> {
         };
         Self {
             shelves: Mutex::new(shelves),
+            magazines: AtomicUsize::new(0),
             magazine,
             order,
         }
@@ -48,6 +51,7 @@ impl<B: MrBackend, M: DmaBuffer> Depot<B, M> {
             magazine.extend(slots.by_ref().take(self.magazine));
             shelves.full.push_back(magazine);
         }
+        self.magazines.store(shelves.full.len(), Ordering::Relaxed);
     }
 
     /// Gives out one magazine.
@@ -57,6 +61,7 @@ impl<B: MrBackend, M: DmaBuffer> Depot<B, M> {
             DrawOrder::Fifo => shelves.full.pop_front(),
             DrawOrder::Lifo | DrawOrder::Random => shelves.full.pop_back(),
         }?;
+        self.magazines.store(shelves.full.len(), Ordering::Relaxed);
         shelves.regions -= magazine.len();
         Some(magazine)
     }
@@ -64,6 +69,11 @@ impl<B: MrBackend, M: DmaBuffer> Depot<B, M> {
     /// Takes an emptied magazine back, so that the next flush need not allocate one.
     pub(crate) fn recycle(&self, magazine: Vec<Boxed<B, M>>) {
         self.shelves.lock().empty.push(magazine);
+    }
+
+    /// Whether there is no magazine, as of a moment ago.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.magazines.load(Ordering::Relaxed) == 0
     }
 
     pub(crate) fn regions(&self) -> usize {

@@ -2,8 +2,10 @@
 
 use crate::clock::Deadline;
 use crate::exposure::Durations;
+use crate::pool::slot::StaleSum;
 use crate::sync::{Condvar, Mutex};
 use crate::{Scope, Time};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 /// The ticket office of the flushes.
@@ -18,16 +20,31 @@ pub(crate) struct Gate {
 }
 
 struct State {
+    /// Threads that sleep here: to wake nobody costs a system call all the same.
+    sleepers: u32,
     running: bool,
+    /// The number of the latest flush to start, and whether it takes all that is stale.
     started: u64,
+    full: bool,
+    /// The number of the latest flush to complete, and of the latest full one that killed all it took.
     completed: u64,
+    completed_full: u64,
     /// A flush that somebody needs, whatever the policy says.
     demanded: Option<Scope>,
-    /// Regions in the flush that runs.
-    in_flush: u32,
+    /// What the flush that runs has taken and not settled.
+    in_flush: InFlush,
     last_flush: Time,
     last_fence: Fenced,
     record: FlushRecord,
+}
+
+/// Regions in a flush, and their stale keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct InFlush {
+    pub(crate) regions: u32,
+    pub(crate) sum: StaleSum,
+    /// None of their keys was released earlier.
+    pub(crate) oldest: Option<Time>,
 }
 
 /// The span of a flush: keys that were superseded before it started were dead when it completed.
@@ -70,11 +87,14 @@ impl Gate {
             peak_stale_bytes: 0,
         };
         let state = State {
+            sleepers: 0,
             running: false,
             started: 0,
+            full: false,
             completed: 0,
+            completed_full: 0,
             demanded: None,
-            in_flush: 0,
+            in_flush: InFlush::default(),
             last_flush: now,
             last_fence: Fenced::default(),
             record,
@@ -90,62 +110,79 @@ impl Gate {
         self.state.lock().started + 1
     }
 
-    /// Starts a flush if none runs.
-    pub(crate) fn enter(&self) -> bool {
+    /// Starts a flush if none runs. A `full` one takes all that is stale, and what is in quarantine.
+    pub(crate) fn enter(&self, full: bool) -> bool {
         let mut state = self.state.lock();
         let free = !state.running;
         if free {
             state.running = true;
             state.started += 1;
+            state.full = full;
             state.demanded = None;
         }
         free
     }
 
     /// Says what the flush that runs has taken.
-    pub(crate) fn took(&self, regions: u32, now: Time, stale: u64, stale_bytes: u64) {
+    pub(crate) fn took(&self, taken: InFlush, now: Time) {
         let mut state = self.state.lock();
-        state.in_flush = regions;
+        state.in_flush = taken;
         state.last_flush = now;
         let record = &mut state.record;
         record.flushes += 1;
-        record.regions += u64::from(regions);
-        record.largest = record.largest.max(regions);
-        record.peak_stale = record.peak_stale.max(stale);
-        record.peak_stale_bytes = record.peak_stale_bytes.max(stale_bytes);
+        record.regions += u64::from(taken.regions);
+        record.largest = record.largest.max(taken.regions);
+        record.peak_stale = record.peak_stale.max(taken.sum.keys);
+        record.peak_stale_bytes = record.peak_stale_bytes.max(taken.sum.bytes);
     }
 
-    /// Says that `regions` of the flush that runs have left it.
-    pub(crate) fn settled(&self, regions: u32) {
-        let mut state = self.state.lock();
-        state.in_flush = state.in_flush.saturating_sub(regions);
+    /// Says what has left the flush that runs.
+    pub(crate) fn settled(&self, settled: InFlush) {
+        let in_flush = &mut self.state.lock().in_flush;
+        in_flush.regions -= settled.regions;
+        in_flush.sum.remove(&settled.sum);
     }
 
-    /// Ends the flush that runs. `span` is its span if it reached the backend, `fenced` whether
+    /// Ends the flush that runs. `span` is its span if it reached the backend, `killed_all` whether
     /// the backend did all that it was asked for.
-    pub(crate) fn leave(&self, span: Option<Fenced>, fenced: bool) {
+    pub(crate) fn leave(&self, span: Option<Fenced>, killed_all: bool) {
         let mut state = self.state.lock();
         state.running = false;
         state.completed = state.started;
-        state.in_flush = 0;
+        if state.full && killed_all {
+            state.completed_full = state.started;
+        }
+        state.in_flush = InFlush::default();
         if let Some(span) = span {
             state
                 .record
                 .durations
                 .record(span.completed.since(span.started));
-            if fenced {
+            if killed_all {
                 state.last_fence = span;
             }
         }
-        drop(state);
-        self.changed.notify_all();
+        self.wake(state);
     }
 
-    /// Waits until flush `ticket` has completed or can be started.
-    pub(crate) fn wait(&self, ticket: u64, deadline: Deadline, stop: impl Fn() -> bool) -> Turn {
+    /// Waits until flush `ticket` or a later one has completed, a full one if `full`, or until one
+    /// can be started.
+    pub(crate) fn wait(
+        &self,
+        ticket: u64,
+        full: bool,
+        deadline: Deadline,
+        stop: impl Fn() -> bool,
+    ) -> Turn {
         let mut state = self.state.lock();
         loop {
-            if state.completed >= ticket {
+            if ticket
+                <= if full {
+                    state.completed_full
+                } else {
+                    state.completed
+                }
+            {
                 return Turn::Done;
             }
             if !state.running {
@@ -155,7 +192,7 @@ impl Gate {
             if left.is_zero() || stop() {
                 return Turn::TimedOut;
             }
-            state = self.changed.wait_timeout(state, left).0;
+            state = self.sleep(state, left);
         }
     }
 
@@ -173,7 +210,7 @@ impl Gate {
         self.state.lock().running
     }
 
-    pub(crate) fn in_flush(&self) -> u32 {
+    pub(crate) fn in_flush(&self) -> InFlush {
         self.state.lock().in_flush
     }
 
@@ -192,15 +229,33 @@ impl Gate {
     /// Wakes everyone who waits here.
     pub(crate) fn notify(&self) {
         // Whoever is about to sleep holds the lock from its last look until it sleeps.
-        drop(self.state.lock());
-        self.changed.notify_all();
+        self.wake(self.state.lock());
+    }
+
+    fn wake(&self, state: MutexGuard<'_, State>) {
+        let sleepers = state.sleepers;
+        drop(state);
+        if sleepers > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// Sleeps until something changes or `timeout` has passed, unless `ready` says not to.
     pub(crate) fn sleep_unless(&self, ready: impl Fn() -> bool, timeout: Duration) {
         let state = self.state.lock();
         if !ready() {
-            drop(self.changed.wait_timeout(state, timeout));
+            drop(self.sleep(state, timeout));
         }
+    }
+
+    fn sleep<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        timeout: Duration,
+    ) -> MutexGuard<'a, State> {
+        state.sleepers += 1;
+        let mut state = self.changed.wait_timeout(state, timeout).0;
+        state.sleepers -= 1;
+        state
     }
 }

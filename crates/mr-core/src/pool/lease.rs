@@ -171,7 +171,9 @@ impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> Lease<B, M, P> {
 
 impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> Drop for Lease<B, M, P> {
     fn drop(&mut self) {
-        self.end(Fate::Drop);
+        if self.slot.is_some() {
+            self.end(Fate::Drop);
+        }
     }
 }
 
@@ -219,8 +221,9 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let Some(memory) = MemoryRange::of(buffer) else {
             return Err(LeaseRefusal::ZeroLength);
         };
-        let page = u64::from(self.capabilities.page_size);
-        let pages = (memory.addr() % page + memory.len()).div_ceil(page);
+        let shift = self.capabilities.page_size.trailing_zeros();
+        let last = memory.addr().saturating_add(memory.len() - 1);
+        let pages = (last >> shift) - (memory.addr() >> shift) + 1;
         let max = self.capabilities.max_bytes;
         if memory.len() > max || pages > u64::from(self.capabilities.max_pages) {
             return Err(LeaseRefusal::TooLong {
@@ -257,7 +260,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             if let Err(refusal) = self.check_open() {
                 break Err(refusal);
             }
-            if self.relieve(deadline)
+            self.relieve(deadline);
+            if !self.over_bound.load(Ordering::Relaxed)
                 && let Some(slot) = self.draw(bytes)
             {
                 break Ok(slot);
@@ -293,19 +297,15 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
     }
 
-    /// Sees to it that no more is stale than the bounds allow. Says whether that is so.
-    fn relieve(&self, deadline: Deadline) -> bool {
-        if !self.over_bound.load(Ordering::Relaxed) {
-            return true;
-        }
+    /// Sees to it, if it can, that no more is stale than the bounds allow: flushes, after the flush
+    /// under way if there is one.
+    fn relieve(&self, deadline: Deadline) {
+        let stop = || self.check_open().is_err();
         let ticket = self.gate.ticket();
-        match self
-            .gate
-            .wait(ticket, deadline, || self.check_open().is_err())
+        if self.over_bound.load(Ordering::Relaxed)
+            && self.gate.wait(ticket, false, deadline, stop) == Turn::Start
         {
-            Turn::Done => true,
-            Turn::Start => self.help(),
-            Turn::TimedOut => false,
+            self.help();
         }
     }
 
@@ -333,7 +333,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     fn refuse<T>(&self) -> Result<T, LeaseRefusal<B::Error>> {
         self.check_open()?;
         self.exhausted.fetch_add(1, Ordering::Relaxed);
-        let stale = self.view(self.now()).0.regions() + self.gate.in_flush();
+        let stale = self.view(self.now()).0.regions() + self.gate.in_flush().regions;
         Err(LeaseRefusal::Exhausted {
             capacity: self.config.capacity,
             leased: self.leased(),
@@ -418,9 +418,6 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         if self.capabilities.remap == Remap::KillsPrevious {
             return self.bury_replaced(mapping);
         }
-        if slot.earlier.is_empty() {
-            self.superseded.fetch_add(1, Ordering::Relaxed);
-        }
         slot.earlier.push(Superseded {
             mapping,
             remapped: self.now(),
@@ -451,8 +448,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         mapping.released = now;
         mapping.fate = Fate::Collect;
         self.refused.fetch_add(1, Ordering::Relaxed);
-        self.count_back(&mapping);
+        let bytes = mapping.bytes;
         slot.current = Some(mapping);
+        self.come_home(&slot);
+        self.shards[self.my_shard()].lock().count_back(bytes);
         self.confine(slot, kind);
     }
 }

@@ -9,7 +9,6 @@ use crate::{
     PoisonedBy, RegionState, ReleasedRegion, Remap, Scope, Time,
 };
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Ends the lease of `slot`; its buffer goes the way of `fate` once the key is dead.
@@ -21,15 +20,24 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         mapping.released = now;
         mapping.fate = fate;
         let released = ReleasedRegion::new(slot.maps, mapping.bytes, mapping.access);
-        match self.verdict(&released) {
+        let verdict = self.verdict(&released);
+        if verdict == AtRelease::Invalidate && self.kills_alone() {
             // A failure is in the quarantine's books; a release has nobody to tell.
-            AtRelease::Invalidate if self.kills_alone() => drop(self.kill(slot, false)),
-            AtRelease::Invalidate => {
-                self.publish(slot, RegionState::Worn, now);
+            let _ = self.kill(slot, false);
+        } else {
+            let reuse = verdict == AtRelease::Reuse;
+            self.publish(
+                slot,
+                if reuse {
+                    RegionState::Reusable
+                } else {
+                    RegionState::Worn
+                },
+                now,
+            );
+            if verdict == AtRelease::Invalidate {
                 self.flush_at_once();
             }
-            AtRelease::Retire => self.publish(slot, RegionState::Worn, now),
-            AtRelease::Reuse => self.publish(slot, RegionState::Reusable, now),
         }
         if self.is_closed() {
             self.free_clean();
@@ -125,8 +133,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             return self.fail_internally(slot);
         }
         if !slot.earlier.is_empty() {
-            self.superseded.fetch_sub(1, Ordering::Relaxed);
             self.bury_fenced(&mut slot);
+            self.come_home(&slot);
         }
         if self.capabilities.soft_invalidate {
             self.ask_backend(|backend| backend.soft_invalidate(&mut slot.region));

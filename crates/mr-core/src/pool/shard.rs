@@ -1,5 +1,7 @@
 //! One set of lists: the regions that the threads of one shard lease from and release to.
 
+use crate::pool::core::earlier;
+use crate::pool::gate::InFlush;
 use crate::pool::slot::{Slot, StaleSum};
 use crate::{DmaBuffer, DrawOrder, MrBackend, RegionState, Scope, Time};
 use rand_chacha::ChaCha8Rng;
@@ -47,8 +49,6 @@ pub(crate) struct Tally {
     pub(crate) peak_leased_bytes: u64,
     pub(crate) reused: u64,
     pub(crate) worn: u64,
-    /// Released keys, whether or not they are dead by now.
-    pub(crate) released: StaleSum,
     pub(crate) tag_wraps: u64,
 }
 
@@ -62,7 +62,6 @@ impl Tally {
         self.peak_leased_bytes += other.peak_leased_bytes;
         self.reused += other.reused;
         self.worn += other.worn;
-        self.released.merge(&other.released);
         self.tag_wraps += other.tag_wraps;
     }
 }
@@ -94,13 +93,21 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         }
     }
 
-    /// Takes out a region to be leased for `bytes`.
-    pub(crate) fn draw(&mut self, bytes: u64) -> Option<Boxed<B, M>> {
+    /// Takes out a region to be leased for `bytes`. Unless the order is LIFO, one that is stale
+    /// comes only when `no_clean` says that there are no clean ones elsewhere.
+    pub(crate) fn draw(
+        &mut self,
+        bytes: u64,
+        no_clean: impl FnOnce() -> bool,
+    ) -> Option<Boxed<B, M>> {
         let slot = match self.order {
-            DrawOrder::Random => draw_any(&mut self.clean, &mut self.random)
-                .or_else(|| draw_any(&mut self.reusable, &mut self.random)),
-            DrawOrder::Fifo => self.clean.pop_front().or_else(|| self.reusable.pop_front()),
+            DrawOrder::Random => draw_any(&mut self.clean, &mut self.random),
+            DrawOrder::Fifo => self.clean.pop_front(),
             DrawOrder::Lifo => self.reusable.pop_back().or_else(|| self.clean.pop_back()),
+        };
+        let slot = match slot {
+            None if !self.reusable.is_empty() && no_clean() => self.draw_reusable(),
+            slot => slot,
         }?;
         let tally = &mut self.tally;
         if slot.state() == RegionState::Reusable {
@@ -114,6 +121,13 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         let leased_bytes = tally.bytes_out.saturating_sub(tally.bytes_back);
         tally.peak_leased_bytes = tally.peak_leased_bytes.max(leased_bytes);
         Some(slot)
+    }
+
+    fn draw_reusable(&mut self) -> Option<Boxed<B, M>> {
+        match self.order {
+            DrawOrder::Random => draw_any(&mut self.reusable, &mut self.random),
+            DrawOrder::Fifo | DrawOrder::Lifo => self.reusable.pop_front(),
+        }
     }
 
     /// Puts back a region that a lease call took out and could not map.
@@ -135,7 +149,6 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
     /// Puts a released region on the dirty list. Says whether the policy must be asked.
     pub(crate) fn release(&mut self, slot: Boxed<B, M>, bytes: u64, released: Time) -> bool {
         self.count_back(bytes);
-        self.tally.released.add(bytes, released);
         let ask = self.credit.keys == 0 || self.credit.bytes < bytes;
         self.credit.keys = self.credit.keys.saturating_sub(1);
         self.credit.bytes = self.credit.bytes.saturating_sub(bytes);
@@ -145,47 +158,49 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             self.tally.worn += 1;
             if slot.earlier.is_empty() {
                 self.worn_sum.add(bytes, released);
+                self.oldest.get_or_insert(released);
             } else {
                 self.worn_sum.merge(&slot.stale());
+                self.note_oldest(&slot);
             }
-            self.note_oldest(&slot, released);
             self.worn.push(slot);
         }
         ask
     }
 
-    /// Puts worn regions back that a flush did not get to.
+    /// Puts a stale region back that a flush did not get to, or that a thief has taken.
     pub(crate) fn restore(&mut self, slot: Boxed<B, M>) {
+        if slot.state() == RegionState::Reusable {
+            return self.keep(slot);
+        }
         self.worn_sum.merge(&slot.stale());
-        self.note_oldest(&slot, Time::ZERO);
+        self.note_oldest(&slot);
         self.worn.push(slot);
     }
 
     fn keep(&mut self, slot: Boxed<B, M>) {
         self.reusable_sum.merge(&slot.stale());
-        self.note_oldest(&slot, Time::ZERO);
+        self.note_oldest(&slot);
         self.reusable.push_back(slot);
     }
 
-    fn note_oldest(&mut self, slot: &Slot<B, M>, released: Time) {
-        let oldest = if slot.earlier.is_empty() && released > Time::ZERO {
-            Some(released)
-        } else {
-            slot.oldest()
-        };
-        self.oldest = match (self.oldest, oldest) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+    fn note_oldest(&mut self, slot: &Slot<B, M>) {
+        self.oldest = earlier(self.oldest, slot.oldest());
     }
 
     /// Moves what a flush of `scope` takes to the end of `batch`.
-    pub(crate) fn take_stale(&mut self, scope: Scope, batch: &mut Vec<Boxed<B, M>>) -> StaleSum {
+    pub(crate) fn take_stale(
+        &mut self,
+        scope: Scope,
+        batch: &mut Vec<Boxed<B, M>>,
+        taken: &mut InFlush,
+    ) {
         let before = batch.len();
-        let mut taken = std::mem::take(&mut self.worn_sum);
+        taken.sum.merge(&std::mem::take(&mut self.worn_sum));
+        taken.oldest = earlier(taken.oldest, self.oldest);
         batch.append(&mut self.worn);
         if scope == Scope::Stale {
-            taken.merge(&std::mem::take(&mut self.reusable_sum));
+            taken.sum.merge(&std::mem::take(&mut self.reusable_sum));
             batch.extend(self.reusable.drain(..));
         }
         // A fence that reaches the whole HCA also kills the earlier keys of leased regions, which
@@ -195,7 +210,6 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             self.oldest = None;
         }
         self.credit = Credit::default();
-        taken
     }
 
     /// Moves up to half of the clean regions, or else one reusable region, to a thief.
@@ -208,11 +222,6 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         let slot = self.reusable.pop_front()?;
         self.reusable_sum.remove(&slot.stale());
         Some(slot)
-    }
-
-    /// Takes a region from a thief's shard.
-    pub(crate) fn adopt(&mut self, slot: Boxed<B, M>) {
-        self.keep(slot);
     }
 
     pub(crate) const fn grant(&mut self, credit: Credit) {

@@ -4,7 +4,6 @@ use crate::pool::handback::Handback;
 use crate::{Access, DmaBuffer, ErrorKind, KeyTag, Keys, MrBackend, RegionState, Time};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A region on its way through the pool. It is moved from owner to owner (a list, a lease, a
 /// flush), so that in safe code two owners of one region cannot exist.
@@ -69,6 +68,12 @@ pub(crate) struct StaleSum {
 }
 
 impl StaleSum {
+    pub(crate) fn of<M>(mapping: &Mapping<M>) -> Self {
+        let mut sum = Self::default();
+        sum.add(mapping.bytes, mapping.released);
+        sum
+    }
+
     pub(crate) fn add(&mut self, bytes: u64, released: Time) {
         self.keys += 1;
         self.bytes += bytes;
@@ -116,13 +121,15 @@ impl<M: DmaBuffer> Mapping<M> {
         }
     }
 
+    /// Takes out the buffer and where it goes.
+    pub(crate) fn take_estate(&mut self) -> Option<(M, Fate<M>)> {
+        let buffer = self.take_buffer()?;
+        Some((buffer, std::mem::replace(&mut self.fate, Fate::Drop)))
+    }
+
     /// Takes the buffer out. To be called when the key is dead, or can only read.
     pub(crate) fn take_buffer(&mut self) -> Option<M> {
         self.buffer.take().map(ManuallyDrop::into_inner)
-    }
-
-    pub(crate) fn exposure(&self, dead: Time) -> Duration {
-        dead.since(self.released)
     }
 }
 
@@ -170,19 +177,34 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
         sum
     }
 
+    /// The stale mappings that remaps have replaced.
+    pub(crate) fn earlier_sum(&self) -> StaleSum {
+        let mut sum = StaleSum::default();
+        for Superseded { mapping, .. } in &self.earlier {
+            sum.add(mapping.bytes, mapping.released);
+        }
+        sum
+    }
+
     /// Release of the oldest mapping.
     pub(crate) fn oldest(&self) -> Option<Time> {
         self.mappings().next().map(|mapping| mapping.released)
     }
 
-    /// Takes out all mappings, oldest first. To be called when all keys of the region are dead.
-    pub(crate) fn bury(&mut self) -> impl Iterator<Item = Mapping<M>> + '_ {
+    /// Takes off all mappings, oldest first, after `each` has had what it wants of them. To be
+    /// called when all keys of the region are dead.
+    pub(crate) fn bury(&mut self, mut each: impl FnMut(&mut Mapping<M>)) {
         self.maps = 0;
         self.failures = 0;
-        self.earlier
-            .drain(..)
-            .map(|earlier| earlier.mapping)
-            .chain(self.current.take())
+        if !self.earlier.is_empty() {
+            self.earlier
+                .drain(..)
+                .for_each(|mut earlier| each(&mut earlier.mapping));
+        }
+        if let Some(mapping) = &mut self.current {
+            each(mapping);
+        }
+        self.current = None;
     }
 
     pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping<M>> {
