@@ -55,7 +55,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         };
         PoolStats {
             regions: self.regions(),
-            leases: tally.out.saturating_sub(refused),
+            leases: tally.out.saturating_sub(tally.unmapped),
             waits: self.waits.load(Ordering::Relaxed),
             depleted: self.exhausted.load(Ordering::Relaxed),
             refused,

@@ -208,10 +208,15 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         });
         match found {
             Ok(slot) => self.map(slot, buffer, access),
-            Err(reason) => Err(LeaseError {
-                reason,
-                buffer: Some(buffer),
-            }),
+            Err(reason) => {
+                if matches!(reason, LeaseRefusal::Exhausted { .. }) {
+                    self.exhausted.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(LeaseError {
+                    reason,
+                    buffer: Some(buffer),
+                })
+            }
         }
     }
 
@@ -333,7 +338,6 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     fn refuse<T>(&self) -> Result<T, LeaseRefusal<B::Error>> {
         self.check_open()?;
-        self.exhausted.fetch_add(1, Ordering::Relaxed);
         let stale = self.view(self.now()).0.regions() + self.gate.in_flush().regions;
         Err(LeaseRefusal::Exhausted {
             capacity: self.config.capacity,
@@ -452,7 +456,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let bytes = mapping.bytes;
         slot.current = Some(mapping);
         self.come_home(&slot);
-        self.shards[self.my_shard()].lock().count_back(bytes);
+        self.shards[self.my_shard()].lock().count_unmapped(bytes);
         self.confine(slot, kind);
     }
 }

@@ -42,12 +42,16 @@ pub(crate) struct Tally {
     /// shard than it was taken from, so only sums over all shards say how many are out.
     pub(crate) out: u64,
     pub(crate) back: u64,
+    /// Those that came back without having been mapped.
+    pub(crate) unmapped: u64,
     pub(crate) bytes_out: u64,
     pub(crate) bytes_back: u64,
     pub(crate) peak_leased: u64,
     pub(crate) peak_leased_bytes: u64,
-    pub(crate) reused: u64,
     pub(crate) worn: u64,
+    /// Counted when a region is drawn, and taken back in whichever shard an unmapped one is put:
+    /// a shard's own count may pass below zero and wrap, the sum over all shards is right.
+    pub(crate) reused: u64,
     pub(crate) tag_wraps: u64,
 }
 
@@ -55,13 +59,14 @@ impl Tally {
     pub(crate) const fn merge(&mut self, other: &Self) {
         self.out += other.out;
         self.back += other.back;
+        self.unmapped += other.unmapped;
         self.bytes_out += other.bytes_out;
         self.bytes_back += other.bytes_back;
         self.peak_leased += other.peak_leased;
         self.peak_leased_bytes += other.peak_leased_bytes;
-        self.reused += other.reused;
         self.worn += other.worn;
-        self.tag_wraps += other.tag_wraps;
+        self.reused = self.reused.wrapping_add(other.reused);
+        self.tag_wraps = self.tag_wraps.wrapping_add(other.tag_wraps);
     }
 }
 
@@ -111,9 +116,9 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         let tally = &mut self.tally;
         if slot.state() == RegionState::Reusable {
             self.reusable_sum.remove(&slot.stale());
-            tally.reused += 1;
+            tally.reused = tally.reused.wrapping_add(1);
         }
-        tally.tag_wraps += u64::from(slot.tag.next() < slot.tag);
+        tally.tag_wraps = tally.tag_wraps.wrapping_add(slot.wraps_next());
         tally.out += 1;
         tally.bytes_out += bytes;
         tally.peak_leased = tally.peak_leased.max(tally.out.saturating_sub(tally.back));
@@ -131,12 +136,20 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
 
     /// Puts back a region that a lease call took out and could not map.
     pub(crate) fn put_back(&mut self, slot: Boxed<B, M>, bytes: u64) {
-        self.count_back(bytes);
+        self.count_unmapped(bytes);
+        self.tally.tag_wraps = self.tally.tag_wraps.wrapping_sub(slot.wraps_next());
         if slot.state() == RegionState::Clean {
             self.clean.push_back(slot);
         } else {
+            self.tally.reused = self.tally.reused.wrapping_sub(1);
             self.keep(slot);
         }
+    }
+
+    /// Counts a region that was drawn for `bytes` and could not be mapped.
+    pub(crate) const fn count_unmapped(&mut self, bytes: u64) {
+        self.count_back(bytes);
+        self.tally.unmapped += 1;
     }
 
     /// Counts a region that was leased for `bytes` and is so no longer.

@@ -153,6 +153,11 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
         self.state
     }
 
+    /// 1 if the next mapping's tag starts again at 0, else 0.
+    pub(crate) fn wraps_next(&self) -> u64 {
+        u64::from(self.tag.next() < self.tag)
+    }
+
     /// Goes to `next`; `false` and no change if `next` cannot follow the present state.
     #[must_use]
     pub(crate) const fn enter(&mut self, next: RegionState) -> bool {
