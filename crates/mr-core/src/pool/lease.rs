@@ -358,13 +358,19 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 buffer: Some(buffer),
             });
         }
-        slot.tag = slot.tag.next();
         let Some(memory) = MemoryRange::of(&mut buffer) else {
             return self.take_back(slot, before, buffer, LeaseRefusal::ZeroLength);
         };
         let addr = memory.addr();
-        let tag = slot.tag;
-        match self.ask_backend(|backend| backend.map(&mut slot.region, memory, access, tag)) {
+        let tag = slot.tag.next();
+        let answer = self.ask_backend(|backend| backend.map(&mut slot.region, memory, access, tag));
+        // A tag is used up unless the backend vouches that the key was never honoured: a region that
+        // was refused 256 times must not come back to the key that is stale.
+        let refused = |error: &B::Error| error.kind().leaves_region_known();
+        if !matches!(&answer, Some(Err(error)) if refused(error)) {
+            slot.tag = tag;
+        }
+        match answer {
             Some(Ok(keys)) => {
                 if before == RegionState::Reusable {
                     self.supersede(&mut slot);
@@ -373,7 +379,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 slot.current = Some(Mapping::new(buffer, addr, keys, access));
                 Ok(slot)
             }
-            Some(Err(error)) if error.kind().leaves_region_known() => {
+            Some(Err(error)) if refused(&error) => {
                 self.take_back(slot, before, buffer, LeaseRefusal::Backend(error))
             }
             Some(Err(error)) => {

@@ -18,7 +18,7 @@ fn a_region_that_is_put_back_is_not_a_lease() {
 
 #[test]
 fn a_refused_map_is_neither_a_lease_nor_a_reuse_nor_a_wrap() {
-    let setup = Setup::new(FMR, "use-n=255", 1);
+    let setup = Setup::reusing(FMR, "use-n=255");
     setup.lease().release();
     let refuse = FaultPlan::none().on(Call::Map, When::From(1), Fault::Fail(ErrorKind::Busy));
     setup.faults.set_plan(refuse);

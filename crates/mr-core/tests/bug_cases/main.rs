@@ -2,6 +2,7 @@
 //! test is called is what must not happen again.
 
 mod counter_desync;
+mod key_reuse;
 mod setup;
 #[path = "../../../mr-policies/tests/support/mod.rs"]
 mod support;

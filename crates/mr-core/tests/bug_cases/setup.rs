@@ -8,7 +8,8 @@
 
 use crate::support::{Book, Spy};
 use mr_core::{
-    Access, Driver, InvalidationPolicy, ManualClock, OwnedLease, Pool, PoolConfig, RemoteKey,
+    Access, DrawOrder, Driver, InvalidationPolicy, ManualClock, OwnedLease, Pool, PoolConfig,
+    RemoteKey,
 };
 use mr_mock::{FaultBackend, FaultControl, FaultPlan, MockHca, Preset};
 use mr_policies::Policy;
@@ -88,10 +89,24 @@ impl Setup {
         }
     }
 
+    /// Two regions, of which the one released last is mapped again first.
+    pub(crate) fn reusing(device: &[(&str, &str)], policy: &str) -> Self {
+        Self::configured(device, policy, |config| {
+            config.capacity = 2;
+            config.order = DrawOrder::Lifo;
+        })
+    }
+
     pub(crate) fn lease(&self) -> TestLease {
         self.pool
             .lease_owned(vec![0; 64], Access::all(), NO_TIME)
             .unwrap()
+    }
+
+    /// Whether the key may be honoured, as far as the backend has said.
+    pub(crate) fn is_stale(&self, key: RemoteKey) -> bool {
+        let alive = self.book.all();
+        alive.iter().any(|(_, entry)| entry.key == Some(key))
     }
 
     /// Whether a peer gets through with this key.
