@@ -35,8 +35,15 @@
 //! a registration cache: it does not look up buffers by address or keep keys alive in the hope
 //! that the same buffer comes again.
 
+#![deny(unsafe_code)]
+
 mod access;
+#[expect(unsafe_code, reason = "the trait is a promise about memory")]
 mod backend;
+#[expect(
+    unsafe_code,
+    reason = "the trait is a promise about memory, and its implementations give it"
+)]
 mod buffer;
 mod clock;
 mod config;

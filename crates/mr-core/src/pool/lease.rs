@@ -264,7 +264,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             if let Err(refusal) = self.check_open() {
                 break Err(refusal);
             }
-            if self.relieve(deadline)
+            self.relieve(deadline);
+            if !self.over_bound.load(Ordering::Relaxed)
                 && let Some(slot) = self.draw(bytes)
             {
                 break Ok(slot);
@@ -300,19 +301,15 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
     }
 
-    /// Sees to it that no more is stale than the bounds allow. Says whether that is so.
-    fn relieve(&self, deadline: Deadline) -> bool {
-        if !self.over_bound.load(Ordering::Relaxed) {
-            return true;
-        }
+    /// Sees to it, if it can, that no more is stale than the bounds allow: flushes, after the flush
+    /// under way if there is one.
+    fn relieve(&self, deadline: Deadline) {
+        let stop = || self.check_open().is_err();
         let ticket = self.gate.ticket();
-        match self
-            .gate
-            .wait(ticket, deadline, || self.check_open().is_err())
+        if self.over_bound.load(Ordering::Relaxed)
+            && self.gate.wait(ticket, false, deadline, stop) == Turn::Start
         {
-            Turn::Done => true,
-            Turn::Start => self.help(),
-            Turn::TimedOut => false,
+            self.help();
         }
     }
 

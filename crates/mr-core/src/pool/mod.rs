@@ -203,6 +203,10 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         let deadline = Deadline::after(deadline);
         self.core.close();
         self.core.await_leases(deadline);
+        self.end(deadline)
+    }
+
+    fn end(&self, deadline: Deadline) -> ShutdownReport {
         self.core.drain(deadline);
         let flusher = self.flusher.lock().take();
         let joined = flusher.is_none_or(|flusher| flusher.join(deadline));
@@ -218,7 +222,9 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
 impl<B: MrBackend, M: DmaBuffer> Drop for Pool<B, M> {
     fn drop(&mut self) {
         if !self.core.is_closed() {
-            self.shutdown(self.core.config.flush_timeout);
+            self.core.close();
+            // No lease is left to wait for: each keeps the pool, or borrows it.
+            self.end(Deadline::after(self.core.config.flush_timeout));
         }
     }
 }
