@@ -10,7 +10,7 @@ use crate::pool::shard::Boxed;
 use crate::pool::slot::{Fate, Mapping, Superseded};
 use crate::{
     Access, DmaBuffer, ErrorKind, InvalidateError, Keys, LeaseError, LeaseRefusal, LocalKey,
-    MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope,
+    MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope, Time,
 };
 use std::fmt;
 use std::ops::Deref;
@@ -420,16 +420,27 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// The previous mapping of a region that has just been mapped again.
     fn supersede(&self, slot: &mut Boxed<B, M>) {
+        let stale = slot.stale();
+        let journey = slot.journey.take();
         let Some(mapping) = slot.current.take() else {
-            return;
+            return self.arrive(journey, &stale);
         };
         if self.capabilities.remap == Remap::KillsPrevious {
-            return self.bury_replaced(mapping);
+            self.bury_one(mapping, self.now());
+            return self.arrive(journey, &stale);
         }
-        slot.earlier.push(Superseded {
-            mapping,
-            remapped: self.now(),
-        });
+        slot.earlier.push(Superseded { mapping, fences: 0 });
+        let Some(journey) = journey else {
+            return;
+        };
+        let (awaited, first) = self.abroad.supersede(journey, &mut slot.earlier);
+        if awaited {
+            self.gate.notify();
+        }
+        if first {
+            // A flush in the meantime may have forgotten how old these are.
+            self.call_at(Time::ZERO);
+        }
     }
 
     /// A `map` call has failed and left it unknown whether a key reaches the buffer.
@@ -442,11 +453,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         kind: ErrorKind,
     ) {
         let now = self.now();
+        let stale = slot.stale();
+        let journey = slot.journey.take();
         if let Some(mapping) = slot.current.take() {
-            slot.earlier.push(Superseded {
-                mapping,
-                remapped: now,
-            });
+            slot.earlier.push(Superseded { mapping, fences: 0 });
         }
         let unknown = Keys {
             local: LocalKey::from_bits(0),
@@ -458,8 +468,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let bytes = mapping.bytes;
         slot.current = Some(mapping);
-        self.come_home(&slot);
         self.shards[self.my_shard()].lock().count_unmapped(bytes);
         self.confine(slot, kind);
+        self.arrive(journey, &stale);
     }
 }

@@ -114,6 +114,11 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             None if !self.reusable.is_empty() && no_clean() => self.draw_reusable(),
             slot => slot,
         }?;
+        self.count_drawn(&slot, bytes);
+        Some(slot)
+    }
+
+    fn count_drawn(&mut self, slot: &Slot<B, M>, bytes: u64) {
         let tally = &mut self.tally;
         if slot.state() == RegionState::Reusable {
             self.reusable_sum.remove(&slot.stale());
@@ -125,7 +130,6 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         tally.peak_leased = tally.peak_leased.max(tally.out.saturating_sub(tally.back));
         let leased_bytes = tally.bytes_out.saturating_sub(tally.bytes_back);
         tally.peak_leased_bytes = tally.peak_leased_bytes.max(leased_bytes);
-        Some(slot)
     }
 
     fn draw_reusable(&mut self) -> Option<Boxed<B, M>> {
@@ -143,7 +147,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             self.clean.push_back(slot);
         } else {
             self.tally.reused = self.tally.reused.wrapping_sub(1);
-            self.keep(slot);
+            self.restore(slot);
         }
     }
 
@@ -225,15 +229,20 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         self.credit = Credit::default();
     }
 
-    /// Moves up to half of the clean regions, or else one reusable region, to a thief.
-    pub(crate) fn rob(&mut self, loot: &mut VecDeque<Boxed<B, M>>) -> Option<Boxed<B, M>> {
+    /// Moves up to half of the clean regions to a thief, or else draws a reusable one for its lease
+    /// of `bytes`.
+    pub(crate) fn rob(
+        &mut self,
+        loot: &mut VecDeque<Boxed<B, M>>,
+        bytes: u64,
+    ) -> Option<Boxed<B, M>> {
         let keep = self.clean.len() / 2;
         loot.extend(self.clean.drain(keep..));
         if !loot.is_empty() {
             return None;
         }
         let slot = self.reusable.pop_front()?;
-        self.reusable_sum.remove(&slot.stale());
+        self.count_drawn(&slot, bytes);
         Some(slot)
     }
 
