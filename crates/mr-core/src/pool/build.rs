@@ -2,7 +2,8 @@
 
 use crate::exposure::Ledger;
 use crate::pool::Pool;
-use crate::pool::core::{Abroad, Core};
+use crate::pool::abroad::Abroad;
+use crate::pool::core::Core;
 use crate::pool::depot::Depot;
 use crate::pool::driver::Flusher;
 use crate::pool::gate::Gate;
@@ -120,7 +121,7 @@ impl<B: MrBackend> PoolBuilder<B> {
             queue: Queue::new(),
             quarantine: Mutex::new(Quarantine::new()),
             unclaimed: Mutex::new(Unclaimed::new(config.max_unclaimed())),
-            abroad: Abroad::default(),
+            abroad: Abroad::new(),
             due_at: AtomicU64::new(u64::MAX),
             over_bound: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -129,7 +130,9 @@ impl<B: MrBackend> PoolBuilder<B> {
             exhausted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             freed: AtomicU32::new(0),
-            not_freed: AtomicU32::new(0),
+            lost: AtomicU32::new(0),
+            winding_up: AtomicBool::new(false),
+            wind_up_by: Mutex::new(None),
             config,
         });
         let pool = Pool {

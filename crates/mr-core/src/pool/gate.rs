@@ -34,7 +34,6 @@ struct State {
     /// What the flush that runs has taken and not settled.
     in_flush: InFlush,
     last_flush: Time,
-    last_fence: Fenced,
     record: FlushRecord,
 }
 
@@ -47,11 +46,15 @@ pub(crate) struct InFlush {
     pub(crate) oldest: Option<Time>,
 }
 
-/// The span of a flush: keys that were superseded before it started were dead when it completed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fenced {
-    pub(crate) started: Time,
-    pub(crate) completed: Time,
+/// How a flush ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    /// From its begin to its end, if it reached the backend.
+    pub(crate) took: Option<Duration>,
+    /// The backend was asked about all that the flush had taken.
+    pub(crate) asked_all: bool,
+    /// The backend did all that it was asked for.
+    pub(crate) killed_all: bool,
 }
 
 /// What is remembered of all flushes that took at least one region.
@@ -96,7 +99,6 @@ impl Gate {
             demanded: None,
             in_flush: InFlush::default(),
             last_flush: now,
-            last_fence: Fenced::default(),
             record,
         };
         Self {
@@ -143,24 +145,20 @@ impl Gate {
         in_flush.sum.remove(&settled.sum);
     }
 
-    /// Ends the flush that runs. `span` is its span if it reached the backend, `killed_all` whether
-    /// the backend did all that it was asked for.
-    pub(crate) fn leave(&self, span: Option<Fenced>, killed_all: bool) {
+    /// Ends the flush that runs. One that has put regions back is as if it had never been: whoever
+    /// waits for it must start another.
+    pub(crate) fn leave(&self, ended: Ended) {
         let mut state = self.state.lock();
         state.running = false;
-        state.completed = state.started;
-        if state.full && killed_all {
+        if ended.asked_all {
+            state.completed = state.started;
+        }
+        if state.full && ended.asked_all && ended.killed_all {
             state.completed_full = state.started;
         }
         state.in_flush = InFlush::default();
-        if let Some(span) = span {
-            state
-                .record
-                .durations
-                .record(span.completed.since(span.started));
-            if killed_all {
-                state.last_fence = span;
-            }
+        if let Some(took) = ended.took {
+            state.record.durations.record(took);
         }
         self.wake(state);
     }
@@ -216,10 +214,6 @@ impl Gate {
 
     pub(crate) fn last_flush(&self) -> Time {
         self.state.lock().last_flush
-    }
-
-    pub(crate) fn last_fence(&self) -> Fenced {
-        self.state.lock().last_fence
     }
 
     pub(crate) fn record(&self) -> FlushRecord {

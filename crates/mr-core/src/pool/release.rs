@@ -1,9 +1,10 @@
 //! release → dirty: what happens to a region when its lease ends.
 
+use crate::pool::abroad::Journey;
 use crate::pool::core::Core;
 use crate::pool::handback::{Handback, Pending};
 use crate::pool::shard::Boxed;
-use crate::pool::slot::Fate;
+use crate::pool::slot::{Fate, StaleSum};
 use crate::{
     AtRelease, DmaBuffer, Driver, Fence, FlushError, InvalidateError, KeyTag, MrBackend, Poisoned,
     PoisonedBy, RegionState, ReleasedRegion, Remap, Scope, Time,
@@ -127,15 +128,32 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
     }
 
+    /// Takes the earlier mappings of a region that comes back from a lease out of the books of what
+    /// is abroad, and lets go of those that a fence has killed. Until the journey has arrived no
+    /// flush overlooks the others, whose sum this returns.
+    pub(crate) fn come_home(&self, slot: &mut Boxed<B, M>) -> (Option<Journey>, StaleSum) {
+        let mut left = StaleSum::default();
+        if slot.earlier.is_empty() {
+            return (None, left);
+        }
+        let mut dead = Vec::new();
+        let bury = |mapping, time| dead.push((mapping, time));
+        let journey = self.abroad.come_home(&mut slot.earlier, bury);
+        for (mapping, time) in dead {
+            self.bury_one(mapping, time);
+        }
+        for earlier in &slot.earlier {
+            left.merge(&StaleSum::of(&earlier.mapping));
+        }
+        (Some(journey), left)
+    }
+
     /// Puts a released region on the dirty list.
-    fn publish(&self, mut slot: Boxed<B, M>, state: RegionState, now: Time) {
+    pub(crate) fn publish(&self, mut slot: Boxed<B, M>, state: RegionState, now: Time) {
         if !slot.enter(state) {
             return self.fail_internally(slot);
         }
-        if !slot.earlier.is_empty() {
-            self.bury_fenced(&mut slot);
-            self.come_home(&slot);
-        }
+        let (journey, earlier) = self.come_home(&mut slot);
         if self.capabilities.soft_invalidate {
             self.ask_backend(|backend| backend.soft_invalidate(&mut slot.region));
         }
@@ -143,6 +161,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let ask = self.shards[self.my_shard()]
             .lock()
             .release(slot, bytes, now);
+        self.arrive(journey, &earlier);
         if ask {
             self.ask(now);
         }

@@ -1,5 +1,6 @@
 //! A region with all that the pool knows of it. Whoever owns the slot owns the region.
 
+use crate::pool::abroad::Journey;
 use crate::pool::handback::Handback;
 use crate::{Access, DmaBuffer, ErrorKind, KeyTag, Keys, MrBackend, RegionState, Time};
 use std::mem::ManuallyDrop;
@@ -23,6 +24,8 @@ pub(crate) struct Slot<B: MrBackend, M> {
     pub(crate) current: Option<Mapping<M>>,
     /// Stale mappings that a remap has replaced but may not have killed.
     pub(crate) earlier: Vec<Superseded<M>>,
+    /// Of a stale region that was drawn, until it has been mapped or put back.
+    pub(crate) journey: Option<Journey>,
 }
 
 /// One use of a region for one buffer.
@@ -43,7 +46,8 @@ pub(crate) struct Mapping<M> {
 /// A stale mapping of a region that has been mapped again since.
 pub(crate) struct Superseded<M> {
     pub(crate) mapping: Mapping<M>,
-    pub(crate) remapped: Time,
+    /// Fences that had begun before it was superseded.
+    pub(crate) fences: u64,
 }
 
 /// What becomes of a buffer when its key is dead.
@@ -146,11 +150,17 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
             failure: None,
             current: None,
             earlier: Vec::new(),
+            journey: None,
         }
     }
 
     pub(crate) const fn state(&self) -> RegionState {
         self.state
+    }
+
+    /// 1 if the next mapping's tag starts again at 0, else 0.
+    pub(crate) fn wraps_next(&self) -> u64 {
+        u64::from(self.tag.next() < self.tag)
     }
 
     /// Goes to `next`; `false` and no change if `next` cannot follow the present state.
@@ -172,15 +182,6 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
     pub(crate) fn stale(&self) -> StaleSum {
         let mut sum = StaleSum::default();
         for mapping in self.mappings() {
-            sum.add(mapping.bytes, mapping.released);
-        }
-        sum
-    }
-
-    /// The stale mappings that remaps have replaced.
-    pub(crate) fn earlier_sum(&self) -> StaleSum {
-        let mut sum = StaleSum::default();
-        for Superseded { mapping, .. } in &self.earlier {
             sum.add(mapping.bytes, mapping.released);
         }
         sum
