@@ -262,7 +262,8 @@ mod tests {
 
     #[test]
     fn each_number_has_its_range() {
-        let bad: [(&str, fn(&mut Scenario)); 6] = [
+        type Spoil = fn(&mut Scenario);
+        let bad: [(&str, Spoil); 6] = [
             ("--regions", |s| s.regions = 0),
             ("--concurrency", |s| s.concurrency = 0),
             ("--max-age", |s| s.max_age = Duration::ZERO),
