@@ -35,7 +35,8 @@ pub struct Scenario {
     /// The pool's own bound on the age of a stale key. Long, so that each policy shows its own
     /// face; the library's default is one second.
     pub max_age: Duration,
-    /// The pool's own bound on the bytes behind stale keys. None by default, for the same reason.
+    /// The pool's own bound on the bytes behind stale keys. None by default, for the same reason (there
+    /// is none on the number of stale regions).
     pub max_stale_bytes: u64,
     /// How much later than it could a flush starts.
     pub flush_delay: Duration,

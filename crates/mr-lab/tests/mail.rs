@@ -35,8 +35,10 @@ fn the_proposal_works_as_proposed() {
 /// costs.md: a transfer pays one fetch for its key and one for each line of eight pages.
 #[test]
 fn an_io_pays_for_its_packets_and_its_compulsory_misses() {
-    let mut scenario = Scenario::default();
-    scenario.hot_keys = 0;
+    let mut scenario = Scenario {
+        hot_keys: 0,
+        ..Scenario::default()
+    };
     *load(&mut scenario).duration = Duration::from_secs(20);
     let row = run(&scenario, "threshold=4000");
     assert_near("misses", row.tpt_misses_per_io, 33.0, 0.001);

@@ -1,4 +1,10 @@
 //! Scenarios for the tests.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failing test is meant to stop"
+)]
 #![allow(dead_code, reason = "every test uses some of it")]
 
 use mr_lab::arrival::Arrival;
