@@ -4,6 +4,7 @@ use crate::backend::BackendError;
 use crate::clock::Deadline;
 use crate::pool::Pool;
 use crate::pool::core::Core;
+use crate::pool::flush::Flush;
 use crate::pool::gate::Turn;
 use crate::pool::handback::{Handback, Pending};
 use crate::pool::shard::Boxed;
@@ -321,12 +322,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// Flushes what waits for it, unless another thread is at it. Says whether it did.
     fn help(&self) -> bool {
-        let flush = self.begin(Scope::Stale, false);
-        flush.is_some_and(|flush| {
-            let some = flush.regions() > 0;
-            flush.run();
-            some
-        })
+        self.begin_help().map(Flush::run).is_some()
+    }
+
+    /// Begins the flush that helps a lease to a region; `None` if it would free none.
+    pub(crate) fn begin_help(&self) -> Option<Flush<'_, B, M>> {
+        let flush = self.begin(Scope::Stale, false)?;
+        (flush.regions() > 0).then_some(flush)
     }
 
     fn count_bytes(&self, bytes: u64) {

@@ -162,6 +162,13 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         self.core.due()
     }
 
+    /// Begins the flush that a [`lease`](Self::lease) which finds no region runs before it waits,
+    /// for those who use [`try_lease`](Self::try_lease) and keep the backend's time themselves.
+    /// `None` if another flush is under way, or nothing is stale.
+    pub fn help(&self) -> Option<Flush<'_, B, M>> {
+        self.core.begin_help()
+    }
+
     /// When [`step`](Self::step) is to be called next: a release or a failure may bring it
     /// forward. One atomic load.
     pub fn next_due(&self) -> Option<Time> {
