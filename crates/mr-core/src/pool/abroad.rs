@@ -196,10 +196,11 @@ impl Abroad {
         }
     }
 
-    /// When a fence that failed is to be tried again.
-    pub(crate) fn retry_at(&self) -> Option<Time> {
+    /// When a fence that failed may be tried again, if that is still to come.
+    pub(crate) fn retry_at(&self, now: Time) -> Option<Time> {
         let books = self.0.lock();
-        books.retry_at.filter(|_| books.superseded.sum.keys > 0)
+        let hidden = books.superseded.sum.keys > 0;
+        books.retry_at.filter(|retry_at| hidden && *retry_at > now)
     }
 
     /// All keys in these books, and the release of the oldest superseded one.

@@ -29,7 +29,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let scope = match self.decide(&self.view(now).0) {
             FlushDecision::Now(scope) => Some(scope),
             FlushDecision::Hold(marks) => {
-                let retry_at = earlier(wards.retry_at, self.abroad.retry_at());
+                let retry_at = earlier(wards.retry_at, self.abroad.retry_at(now));
                 let next = earlier(marks.at, retry_at);
                 // Nothing is over a bound, whatever a release has seen that came before a flush.
                 self.over_bound.store(false, Ordering::Relaxed);

@@ -130,6 +130,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             match self.gate.wait(ticket, full, deadline, poisoned) {
                 Turn::Done => break None,
                 Turn::TimedOut => return Err(FlushError::TimedOut { waited }),
+                Turn::Within => return Err(FlushError::WithinFlush),
                 Turn::Start => {
                     let ran = self.begin(scope, true).map(Flush::run_all);
                     if let Some(Err(kind)) = ran {

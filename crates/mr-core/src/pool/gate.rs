@@ -2,6 +2,7 @@
 
 use crate::clock::Deadline;
 use crate::exposure::Durations;
+use crate::pool::shard::thread_number;
 use crate::pool::slot::StaleSum;
 use crate::sync::{Condvar, Mutex};
 use crate::{Scope, Time};
@@ -23,6 +24,8 @@ struct State {
     /// Threads that sleep here: to wake nobody costs a system call all the same.
     sleepers: u32,
     running: bool,
+    /// The thread that has begun the flush that runs.
+    runner: u32,
     /// The number of the latest flush to start, and whether it takes all that is stale.
     started: u64,
     full: bool,
@@ -77,6 +80,8 @@ pub(crate) enum Turn {
     Start,
     /// The time is over.
     TimedOut,
+    /// The caller itself is in the flush that runs.
+    Within,
 }
 
 impl Gate {
@@ -92,6 +97,7 @@ impl Gate {
         let state = State {
             sleepers: 0,
             running: false,
+            runner: 0,
             started: 0,
             full: false,
             completed: 0,
@@ -118,6 +124,7 @@ impl Gate {
         let free = !state.running;
         if free {
             state.running = true;
+            state.runner = thread_number();
             state.started += 1;
             state.full = full;
             state.demanded = None;
@@ -185,6 +192,9 @@ impl Gate {
             }
             if !state.running {
                 return Turn::Start;
+            }
+            if state.runner == thread_number() {
+                return Turn::Within;
             }
             let left = deadline.left();
             if left.is_zero() || stop() {

@@ -26,6 +26,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         self.count_killed(&slot);
         match answer {
             Some(Ok(())) => Ok(self.cleanse(slot, self.now(), keep)),
+            Some(Err(failure)) if failure.is_dead(0) => Ok(self.cleanse(slot, self.now(), keep)),
             Some(Err(failure)) => {
                 let kind = failure.error(0).map_or(ErrorKind::Io, BackendError::kind);
                 self.confine(slot, kind);

@@ -6,8 +6,8 @@ use crate::pool::handback::{Handback, Pending};
 use crate::pool::shard::Boxed;
 use crate::pool::slot::{Fate, StaleSum};
 use crate::{
-    AtRelease, DmaBuffer, Driver, Fence, FlushError, InvalidateError, KeyTag, MrBackend, Poisoned,
-    PoisonedBy, RegionState, ReleasedRegion, Remap, Scope, Time,
+    AtRelease, DmaBuffer, Driver, ErrorKind, Fence, FlushError, InvalidateError, KeyTag, MrBackend,
+    Poisoned, PoisonedBy, RegionState, ReleasedRegion, Remap, Scope, Time,
 };
 use std::sync::Arc;
 
@@ -80,7 +80,17 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let pending = Pending::new(handback);
         match pending.leave_to_pool() {
             Some(buffer) => Ok(Some(buffer)),
-            None => flushed.map(|()| None).map_err(InvalidateError::from),
+            None => Err(flushed.err().unwrap_or_else(|| self.not_killed()).into()),
+        }
+    }
+
+    /// Why a region is not clean although the flush that took it has ended: it is in quarantine, or
+    /// another flush is trying it again.
+    fn not_killed(&self) -> FlushError {
+        let kind = self.quarantine.lock().wards().latest;
+        FlushError::Quarantined {
+            regions: 1,
+            kind: kind.unwrap_or(ErrorKind::Io),
         }
     }
 
@@ -95,10 +105,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     fn flush_at_once(&self) {
-        if self.runs_backend_in_release() {
-            // As above: the quarantine knows.
-            let _ = self.flush(Scope::Worn);
-        } else {
+        // What failed is in the quarantine's books; what could not be waited for is done later.
+        if !self.runs_backend_in_release() || self.flush(Scope::Worn).is_err() {
             self.gate.demand(Scope::Worn);
             self.call_at(Time::ZERO);
         }
