@@ -113,7 +113,9 @@ fn keeps_unsafe_in_its_place(file: &File) -> Vec<String> {
         return Vec::new();
     }
     complain_by_token(file, |tokens| {
-        (tokens[0] == "unsafe").then_some("unsafe outside the files that may have it")
+        // `unsafe trait` and `unsafe impl` do nothing unsafe: they ask for a promise and give it.
+        let promise = ["impl", "trait"].contains(&tokens[1].as_str());
+        (tokens[0] == "unsafe" && !promise).then_some("unsafe outside the files that may have it")
     })
 }
 

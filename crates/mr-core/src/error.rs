@@ -139,6 +139,12 @@ pub enum FlushError {
         /// The kind of the latest failure.
         kind: ErrorKind,
     },
+    /// The fence failed: keys that a remap has replaced may still be honoured.
+    #[error("the fence failed ({kind}); flush again")]
+    Fence {
+        /// The kind of the failure.
+        kind: ErrorKind,
+    },
     /// Another flush did not end in time; nothing is known about the keys.
     #[error("a flush in progress did not end within {waited:?}")]
     TimedOut {

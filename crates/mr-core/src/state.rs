@@ -21,20 +21,23 @@ pub enum RegionState {
 
 /// Every legal transition and what brings it about. Anything else is a defect of the pool, and an
 /// error in release builds too.
-const TRANSITIONS: [(RegionState, RegionState, &str); 13] = {
+const TRANSITIONS: [(RegionState, RegionState, &str); 12] = {
     use RegionState::{Clean, InFlush, Leased, Quarantined, Reusable, Worn};
     [
         (Clean, Leased, "lease"),
         (Reusable, Leased, "lease before the flush"),
-        (Leased, Clean, "map refused, or invalidated by the peer"),
+        (Leased, Clean, "map refused"),
         (Leased, Reusable, "release for reuse, or map refused"),
         (Leased, Worn, "release"),
-        (Leased, InFlush, "invalidate now"),
+        (
+            Leased,
+            InFlush,
+            "invalidate now, or invalidated by the peer",
+        ),
         (Leased, Quarantined, "map failed and left the keys unknown"),
         (Reusable, InFlush, "flush of all stale regions"),
         (Worn, InFlush, "flush"),
         (InFlush, Clean, "keys dead"),
-        (InFlush, Worn, "flush given up before the backend was asked"),
         (InFlush, Quarantined, "invalidation failed"),
         (Quarantined, InFlush, "retry"),
     ]

@@ -147,7 +147,9 @@ impl<B: MrBackend> FaultBackend<B> {
     }
 }
 
-impl<B: MrBackend> MrBackend for FaultBackend<B> {
+// SAFETY: a fault turns a success into a failure or leaves the call out, and never a failure into a
+// success: what is said to be dead is what the inner backend has said to be dead.
+unsafe impl<B: MrBackend> MrBackend for FaultBackend<B> {
     type Region = B::Region;
     type Error = FaultError<B::Error>;
 

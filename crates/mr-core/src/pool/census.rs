@@ -36,9 +36,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
         let now = self.now();
         let mut tally = Tally::default();
-        let mut oldest = None;
         let wards = self.quarantine.lock().wards();
-        let mut alive = self.gate.in_flush().sum;
+        let in_flush = self.gate.in_flush();
+        let mut oldest = earlier(wards.oldest, in_flush.oldest);
+        let mut alive = in_flush.sum;
         alive.merge(&wards.sum);
         for shard in &self.shards {
             let shard = shard.lock();

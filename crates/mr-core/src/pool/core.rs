@@ -230,7 +230,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             let mut shard = self.shards[mine].lock();
             shard.clean.append(&mut loot);
             if let Some(slot) = reusable {
-                shard.adopt(slot);
+                shard.restore(slot);
             }
             if let Some(slot) = shard.draw(bytes, || true) {
                 return Some(slot);

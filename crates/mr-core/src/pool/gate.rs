@@ -23,8 +23,12 @@ struct State {
     /// Threads that sleep here: to wake nobody costs a system call all the same.
     sleepers: u32,
     running: bool,
+    /// The number of the latest flush to start, and whether it takes all that is stale.
     started: u64,
+    full: bool,
+    /// The number of the latest flush to complete, and of the latest full one that killed all it took.
     completed: u64,
+    completed_full: u64,
     /// A flush that somebody needs, whatever the policy says.
     demanded: Option<Scope>,
     /// What the flush that runs has taken and not settled.
@@ -39,6 +43,8 @@ struct State {
 pub(crate) struct InFlush {
     pub(crate) regions: u32,
     pub(crate) sum: StaleSum,
+    /// None of their keys was released earlier.
+    pub(crate) oldest: Option<Time>,
 }
 
 /// The span of a flush: keys that were superseded before it started were dead when it completed.
@@ -84,7 +90,9 @@ impl Gate {
             sleepers: 0,
             running: false,
             started: 0,
+            full: false,
             completed: 0,
+            completed_full: 0,
             demanded: None,
             in_flush: InFlush::default(),
             last_flush: now,
@@ -102,13 +110,14 @@ impl Gate {
         self.state.lock().started + 1
     }
 
-    /// Starts a flush if none runs.
-    pub(crate) fn enter(&self) -> bool {
+    /// Starts a flush if none runs. A `full` one takes all that is stale, and what is in quarantine.
+    pub(crate) fn enter(&self, full: bool) -> bool {
         let mut state = self.state.lock();
         let free = !state.running;
         if free {
             state.running = true;
             state.started += 1;
+            state.full = full;
             state.demanded = None;
         }
         free
@@ -134,30 +143,46 @@ impl Gate {
         in_flush.sum.remove(&settled.sum);
     }
 
-    /// Ends the flush that runs. `span` is its span if it reached the backend, `fenced` whether
+    /// Ends the flush that runs. `span` is its span if it reached the backend, `killed_all` whether
     /// the backend did all that it was asked for.
-    pub(crate) fn leave(&self, span: Option<Fenced>, fenced: bool) {
+    pub(crate) fn leave(&self, span: Option<Fenced>, killed_all: bool) {
         let mut state = self.state.lock();
         state.running = false;
         state.completed = state.started;
+        if state.full && killed_all {
+            state.completed_full = state.started;
+        }
         state.in_flush = InFlush::default();
         if let Some(span) = span {
             state
                 .record
                 .durations
                 .record(span.completed.since(span.started));
-            if fenced {
+            if killed_all {
                 state.last_fence = span;
             }
         }
         self.wake(state);
     }
 
-    /// Waits until flush `ticket` has completed or can be started.
-    pub(crate) fn wait(&self, ticket: u64, deadline: Deadline, stop: impl Fn() -> bool) -> Turn {
+    /// Waits until flush `ticket` or a later one has completed, a full one if `full`, or until one
+    /// can be started.
+    pub(crate) fn wait(
+        &self,
+        ticket: u64,
+        full: bool,
+        deadline: Deadline,
+        stop: impl Fn() -> bool,
+    ) -> Turn {
         let mut state = self.state.lock();
         loop {
-            if state.completed >= ticket {
+            if ticket
+                <= if full {
+                    state.completed_full
+                } else {
+                    state.completed
+                }
+            {
                 return Turn::Done;
             }
             if !state.running {

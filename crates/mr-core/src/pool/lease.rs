@@ -4,6 +4,7 @@ use crate::backend::BackendError;
 use crate::clock::Deadline;
 use crate::pool::Pool;
 use crate::pool::core::Core;
+use crate::pool::flush::Flush;
 use crate::pool::gate::Turn;
 use crate::pool::handback::{Handback, Pending};
 use crate::pool::shard::Boxed;
@@ -259,7 +260,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             if let Err(refusal) = self.check_open() {
                 break Err(refusal);
             }
-            if self.relieve(deadline)
+            self.relieve(deadline);
+            if !self.over_bound.load(Ordering::Relaxed)
                 && let Some(slot) = self.draw(bytes)
             {
                 break Ok(slot);
@@ -295,19 +297,15 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
     }
 
-    /// Sees to it that no more is stale than the bounds allow. Says whether that is so.
-    fn relieve(&self, deadline: Deadline) -> bool {
-        if !self.over_bound.load(Ordering::Relaxed) {
-            return true;
-        }
+    /// Sees to it, if it can, that no more is stale than the bounds allow: flushes, after the flush
+    /// under way if there is one.
+    fn relieve(&self, deadline: Deadline) {
+        let stop = || self.check_open().is_err();
         let ticket = self.gate.ticket();
-        match self
-            .gate
-            .wait(ticket, deadline, || self.check_open().is_err())
+        if self.over_bound.load(Ordering::Relaxed)
+            && self.gate.wait(ticket, false, deadline, stop) == Turn::Start
         {
-            Turn::Done => true,
-            Turn::Start => self.help(),
-            Turn::TimedOut => false,
+            self.help();
         }
     }
 
@@ -319,12 +317,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// Flushes what waits for it, unless another thread is at it. Says whether it did.
     fn help(&self) -> bool {
-        let flush = self.begin(Scope::Stale, false);
-        flush.is_some_and(|flush| {
-            let some = flush.regions() > 0;
-            flush.run();
-            some
-        })
+        self.begin_help().map(Flush::run).is_some()
+    }
+
+    /// Begins the flush that helps a lease to a region; `None` if it would free none.
+    pub(crate) fn begin_help(&self) -> Option<Flush<'_, B, M>> {
+        let flush = self.begin(Scope::Stale, false)?;
+        (flush.regions() > 0).then_some(flush)
     }
 
     fn count_bytes(&self, bytes: u64) {

@@ -161,6 +161,13 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         self.core.due()
     }
 
+    /// Begins the flush that a [`lease`](Self::lease) which finds no region runs before it waits,
+    /// for those who use [`try_lease`](Self::try_lease) and keep the backend's time themselves.
+    /// `None` if another flush is under way, or nothing is stale.
+    pub fn help(&self) -> Option<Flush<'_, B, M>> {
+        self.core.begin_help()
+    }
+
     /// When [`step`](Self::step) is to be called next: a release or a failure may bring it
     /// forward. One atomic load.
     pub fn next_due(&self) -> Option<Time> {
@@ -203,6 +210,10 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         let deadline = Deadline::after(deadline);
         self.core.close();
         self.core.await_leases(deadline);
+        self.end(deadline)
+    }
+
+    fn end(&self, deadline: Deadline) -> ShutdownReport {
         self.core.drain(deadline);
         let flusher = self.flusher.lock().take();
         let joined = flusher.is_none_or(|flusher| flusher.join(deadline));
@@ -218,7 +229,9 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
 impl<B: MrBackend, M: DmaBuffer> Drop for Pool<B, M> {
     fn drop(&mut self) {
         if !self.core.is_closed() {
-            self.shutdown(self.core.config.flush_timeout);
+            self.core.close();
+            // No lease is left to wait for: each keeps the pool, or borrows it.
+            self.end(Deadline::after(self.core.config.flush_timeout));
         }
     }
 }

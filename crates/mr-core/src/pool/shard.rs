@@ -1,6 +1,7 @@
 //! One set of lists: the regions that the threads of one shard lease from and release to.
 
 use crate::pool::core::earlier;
+use crate::pool::gate::InFlush;
 use crate::pool::slot::{Slot, StaleSum};
 use crate::{DmaBuffer, DrawOrder, MrBackend, RegionState, Scope, Time};
 use rand_chacha::ChaCha8Rng;
@@ -167,8 +168,11 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         ask
     }
 
-    /// Puts worn regions back that a flush did not get to.
+    /// Puts a stale region back that a flush did not get to, or that a thief has taken.
     pub(crate) fn restore(&mut self, slot: Boxed<B, M>) {
+        if slot.state() == RegionState::Reusable {
+            return self.keep(slot);
+        }
         self.worn_sum.merge(&slot.stale());
         self.note_oldest(&slot);
         self.worn.push(slot);
@@ -185,12 +189,18 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
     }
 
     /// Moves what a flush of `scope` takes to the end of `batch`.
-    pub(crate) fn take_stale(&mut self, scope: Scope, batch: &mut Vec<Boxed<B, M>>) -> StaleSum {
+    pub(crate) fn take_stale(
+        &mut self,
+        scope: Scope,
+        batch: &mut Vec<Boxed<B, M>>,
+        taken: &mut InFlush,
+    ) {
         let before = batch.len();
-        let mut taken = std::mem::take(&mut self.worn_sum);
+        taken.sum.merge(&std::mem::take(&mut self.worn_sum));
+        taken.oldest = earlier(taken.oldest, self.oldest);
         batch.append(&mut self.worn);
         if scope == Scope::Stale {
-            taken.merge(&std::mem::take(&mut self.reusable_sum));
+            taken.sum.merge(&std::mem::take(&mut self.reusable_sum));
             batch.extend(self.reusable.drain(..));
         }
         // A fence that reaches the whole HCA also kills the earlier keys of leased regions, which
@@ -200,7 +210,6 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             self.oldest = None;
         }
         self.credit = Credit::default();
-        taken
     }
 
     /// Moves up to half of the clean regions, or else one reusable region, to a thief.
@@ -213,11 +222,6 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         let slot = self.reusable.pop_front()?;
         self.reusable_sum.remove(&slot.stale());
         Some(slot)
-    }
-
-    /// Takes a region from a thief's shard.
-    pub(crate) fn adopt(&mut self, slot: Boxed<B, M>) {
-        self.keep(slot);
     }
 
     pub(crate) const fn grant(&mut self, credit: Credit) {
