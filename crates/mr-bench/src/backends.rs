@@ -1,6 +1,9 @@
 //! Backends whose cost is known: nothing, a spin or a sleep per invalidation.
+//!
+//! The one file of this crate with `unsafe`.
 
 use std::hint::{self, black_box};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -63,7 +66,8 @@ impl StubBackend {
     }
 }
 
-impl MrBackend for StubBackend {
+// SAFETY: nothing here, and nothing behind it, ever touches the memory.
+unsafe impl MrBackend for StubBackend {
     /// The index part of the region's keys.
     type Region = u32;
     type Error = Never;
@@ -114,6 +118,24 @@ impl MrBackend for StubBackend {
     fn dealloc(&self, _: u32) -> Result<(), DeallocError<u32, Never>> {
         Ok(())
     }
+}
+
+/// What the peer may do, in every line of the table.
+pub(crate) const ACCESS: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
+
+/// Maps `buffer` as whoever has no pool does.
+#[inline]
+pub(crate) fn map_bare(
+    backend: &StubBackend,
+    region: &mut u32,
+    buffer: &mut Vec<u8>,
+    tag: KeyTag,
+) -> Result<Keys, Never> {
+    let len = buffer.len();
+    let start = NonNull::from(buffer.as_mut_slice()).cast();
+    // SAFETY: as above, nobody touches the memory through this backend.
+    let memory = unsafe { MemoryRange::new(start, len) };
+    backend.map(region, memory, ACCESS, tag)
 }
 
 fn spin(time: Duration) {

@@ -9,8 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use mr_core::{DrawOrder, Driver, Fence, InvalidationPolicy, Lease, Pool};
 use mr_policies::Threshold;
 
-use crate::backends::{Price, StubBackend};
-use crate::bare::ACCESS;
+use crate::backends::{ACCESS, Price, StubBackend};
 use crate::rounds::nanos_each;
 
 pub(crate) type BenchPool = Pool<StubBackend>;

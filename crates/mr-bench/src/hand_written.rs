@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use mr_core::{Fence, KeyTag, Keys, MrBackend};
 
-use crate::backends::{Price, StubBackend};
-use crate::bare;
+use crate::backends::{Price, StubBackend, map_bare};
 use crate::churn::{ROUND, buffers};
 use crate::rounds::nanos_each;
 
@@ -87,7 +86,7 @@ impl HandWritten {
             tag,
             ..
         } = &mut *region;
-        let keys = bare::map(&self.backend, handle, buffer, *tag)?;
+        let keys = map_bare(&self.backend, handle, buffer, *tag)?;
         region.keys = Some(keys);
         Ok(region)
     }

@@ -3,7 +3,6 @@
 //! One file below `lines` per line of the table. `cargo xtask bench` builds and runs this.
 
 mod backends;
-mod bare;
 mod churn;
 mod hand_written;
 mod lines;

@@ -7,8 +7,7 @@ use anyhow::{Result, anyhow};
 use mr_core::{Fence, KeyTag, MrBackend, Pool};
 use mr_policies::Immediate;
 
-use crate::backends::{Price, StubBackend};
-use crate::bare::{self, ACCESS};
+use crate::backends::{ACCESS, Price, StubBackend, map_bare};
 use crate::churn::{BenchPool, buffers};
 use crate::lines::Setting;
 use crate::report::{Line, Wanted};
@@ -77,7 +76,7 @@ fn by_hand(backend: &StubBackend, buffers: &mut [Vec<u8>]) -> Result<f64> {
     nanos_each(LEASES, || {
         for _ in 0..LEASES {
             tag = tag.next();
-            black_box(bare::map(backend, &mut region, &mut buffers[0], tag)?);
+            black_box(map_bare(backend, &mut region, &mut buffers[0], tag)?);
             backend.invalidate(&mut [&mut region])?;
         }
         Ok(())

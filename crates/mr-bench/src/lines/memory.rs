@@ -7,7 +7,7 @@ use mr_core::DrawOrder;
 use mr_policies::UseOnce;
 use peak_alloc::PeakAlloc;
 
-use crate::bare::ACCESS;
+use crate::backends::ACCESS;
 use crate::churn::{BenchPool, pool};
 use crate::lines::Setting;
 use crate::report::{Line, Wanted};

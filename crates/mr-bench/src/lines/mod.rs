@@ -3,6 +3,7 @@
 mod clock;
 mod cost;
 mod immediate;
+mod lab;
 mod memory;
 mod owned;
 mod regions;
@@ -32,8 +33,7 @@ impl Setting {
 /// Measures one group of lines.
 type Measure = fn(&Setting) -> Result<Vec<Line>>;
 
-/// All groups in the order of the table. Lines about a whole system (mr-lab's simulation, rds-lite)
-/// go below those about the pool.
+/// All groups in the order of the table.
 pub(crate) const LINES: &[(&str, Measure)] = &[
     ("cost", cost::measure),
     ("owned", owned::measure),
@@ -43,4 +43,6 @@ pub(crate) const LINES: &[(&str, Measure)] = &[
     ("memory", memory::measure),
     ("immediate", immediate::measure),
     ("clock", clock::measure),
+    // What lives on the pool: rds-lite's lines go here, too.
+    ("lab", lab::measure),
 ];

@@ -9,8 +9,7 @@ use hdrhistogram::Histogram;
 use mr_core::{Driver, Fence, Pool};
 use mr_policies::UseOnce;
 
-use crate::backends::{Price, StubBackend};
-use crate::bare::ACCESS;
+use crate::backends::{ACCESS, Price, StubBackend};
 use crate::churn::{BenchPool, buffers};
 use crate::lines::Setting;
 use crate::report::{Line, Wanted};

@@ -10,7 +10,7 @@ use crossbeam_queue::ArrayQueue;
 use mr_core::DrawOrder;
 use mr_policies::Threshold;
 
-use crate::bare::ACCESS;
+use crate::backends::ACCESS;
 use crate::churn::{BenchPool, buffers, pool};
 use crate::lines::Setting;
 use crate::report::{Line, Wanted};
