@@ -246,7 +246,7 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
             lost.for_each(|slot| core.fail_internally(slot));
         }
         tracing::debug!(regions = slots.len(), "flushed");
-        core.depot.store(&mut slots);
+        core.depot.store(&mut slots, now);
         core.serve();
     }
 

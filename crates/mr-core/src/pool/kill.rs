@@ -106,7 +106,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         drop(ledger);
         self.distribute(estate);
         if slot.enter(RegionState::Clean) {
-            self.give_back(slot);
+            self.give_back(slot, dead);
         } else {
             self.fail_internally(slot);
         }
