@@ -61,7 +61,8 @@ pub struct PoolConfig {
     /// When a region in quarantine is tried again first; the time doubles from try to try, up to
     /// 1024 times. Defaults to 10 ms.
     pub retry_after: Duration,
-    /// How often a region in quarantine is tried again before it counts as leaked. Defaults to 10.
+    /// How often a region in quarantine is tried again before it counts as leaked, at most a
+    /// million times. Defaults to 10.
     pub max_retries: u32,
     /// Defaults to [`Driver::Thread`].
     pub driver: Driver,
@@ -120,6 +121,7 @@ impl PoolConfig {
             Duration::from_micros(1),
             Duration::from_secs(60),
         )?;
+        within("max_retries", self.max_retries, 0, 1_000_000)?;
         within(
             "max_batch of the backend",
             capabilities.max_batch,
