@@ -35,7 +35,8 @@ pub struct PoolConfig {
     /// has, whichever is less.
     pub capacity: u32,
     /// A flush is due when this many regions are stale, whatever the policy says; until it has
-    /// begun, leases help with it. Defaults to `None`: the capacity.
+    /// begun, leases help with it. At least 1; above the capacity it never comes to that, and a
+    /// pool whose regions are all stale goes on reusing them. Defaults to `None`: the capacity.
     pub max_stale: Option<u32>,
     /// The same for the bytes behind stale keys. Defaults to 1 GiB.
     pub max_stale_bytes: u64,
@@ -105,7 +106,7 @@ impl PoolConfig {
     ) -> Result<(), BuildError<E>> {
         let most = capabilities.max_regions;
         within("capacity", self.capacity, 1, most)?;
-        within("max_stale", self.max_stale(), 1, self.capacity)?;
+        within("max_stale", self.max_stale(), 1, u32::MAX)?;
         within("max_stale_bytes", self.max_stale_bytes, 1, u64::MAX)?;
         within("shards", self.shards, 1, 256)?;
         within(

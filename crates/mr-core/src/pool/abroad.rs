@@ -12,6 +12,7 @@ use crate::pool::slot::{Mapping, StaleSum, Superseded};
 use crate::sync::ShortLock;
 use std::collections::VecDeque;
 use std::time::Duration;
+use thin_vec::ThinVec;
 
 /// How many successful fences are remembered. A key that an older one killed counts as dead since
 /// the oldest of these: its exposure is overstated rather than understated.
@@ -106,7 +107,7 @@ impl Abroad {
     /// a moment. Takes out those that are dead by now, each with the time of its death.
     pub(crate) fn come_home<M>(
         &self,
-        earlier: &mut Vec<Superseded<M>>,
+        earlier: &mut ThinVec<Superseded<M>>,
         mut dead: impl FnMut(Mapping<M>, Time),
     ) -> Journey {
         let books = &mut *self.0.lock();

@@ -466,7 +466,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         };
         let mut mapping = Mapping::new(buffer, addr, unknown, access);
         mapping.released = now;
-        mapping.fate = Fate::Collect;
+        mapping.send(Fate::Collect);
         self.refused.fetch_add(1, Ordering::Relaxed);
         let bytes = mapping.bytes;
         slot.current = Some(mapping);

@@ -19,7 +19,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             return self.fail_internally(slot);
         };
         mapping.released = now;
-        mapping.fate = fate;
+        mapping.send(fate);
         let released = ReleasedRegion::new(slot.maps, mapping.bytes, mapping.access);
         let verdict = self.verdict(&released);
         if verdict == AtRelease::Invalidate && self.kills_alone() {
@@ -51,7 +51,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let now = self.now();
         if let Some(mapping) = &mut slot.current {
             mapping.released = now;
-            mapping.fate = Fate::Collect;
+            mapping.send(Fate::Collect);
         }
         let result = match self.capabilities.fence {
             Fence::PerKey => self.kill(slot, true),
@@ -73,7 +73,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     ) -> Result<Option<M>, InvalidateError<B::Error>> {
         let handback = Arc::new(Handback::new());
         if let Some(mapping) = &mut slot.current {
-            mapping.fate = Fate::Hand(Arc::clone(&handback));
+            mapping.send(Fate::Hand(Arc::clone(&handback)));
         }
         self.publish(slot, RegionState::Worn, now);
         let flushed = self.flush(Scope::Worn);
