@@ -90,9 +90,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         for _ in 0..=self.config.max_retries {
             match self.begin(Scope::Stale, true) {
                 Some(flush) => flush.run(),
-                None => self
-                    .gate
-                    .sleep_unless(|| !self.gate.is_running(), deadline.left()),
+                None => self.gate.sleep_while_running(deadline.left()),
             }
             let counts = self.regions();
             let left = counts.quarantined + counts.in_flush + counts.worn + counts.reusable;
