@@ -100,20 +100,17 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         bytes: u64,
         no_clean: impl FnOnce() -> bool,
     ) -> Option<Boxed<B, M>> {
-        let slot = match self.order {
+        let clean = match self.order {
             DrawOrder::Random => draw_any(&mut self.clean, &mut self.random),
             DrawOrder::Fifo => self.clean.pop_front(),
-            DrawOrder::Lifo => self.reusable.pop_back().or_else(|| self.clean.pop_back()),
+            DrawOrder::Lifo if self.reusable.is_empty() => self.clean.pop_back(),
+            DrawOrder::Lifo => None,
         };
-        let slot = match slot {
-            None if !self.reusable.is_empty() && no_clean() => self.draw_reusable(),
-            slot => slot,
-        }?;
+        let slot = match clean {
+            Some(slot) => slot,
+            None => self.draw_reusable(no_clean)?,
+        };
         let tally = &mut self.tally;
-        if slot.state() == RegionState::Reusable {
-            self.reusable_sum.remove(&slot.stale());
-            tally.reused += 1;
-        }
         tally.tag_wraps += u64::from(slot.tag.next() < slot.tag);
         tally.out += 1;
         tally.bytes_out += bytes;
@@ -123,11 +120,20 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         Some(slot)
     }
 
-    fn draw_reusable(&mut self) -> Option<Boxed<B, M>> {
-        match self.order {
-            DrawOrder::Random => draw_any(&mut self.reusable, &mut self.random),
-            DrawOrder::Fifo | DrawOrder::Lifo => self.reusable.pop_front(),
+    #[inline(never)]
+    fn draw_reusable(&mut self, no_clean: impl FnOnce() -> bool) -> Option<Boxed<B, M>> {
+        let lifo = self.order == DrawOrder::Lifo;
+        if self.reusable.is_empty() || !lifo && !no_clean() {
+            return None;
         }
+        let slot = match self.order {
+            DrawOrder::Random => draw_any(&mut self.reusable, &mut self.random),
+            DrawOrder::Fifo => self.reusable.pop_front(),
+            DrawOrder::Lifo => self.reusable.pop_back(),
+        }?;
+        self.reusable_sum.remove(&slot.stale());
+        self.tally.reused += 1;
+        Some(slot)
     }
 
     /// Puts back a region that a lease call took out and could not map.
