@@ -21,7 +21,7 @@ pub enum RegionState {
 
 /// Every legal transition and what brings it about. Anything else is a defect of the pool, and an
 /// error in release builds too.
-const TRANSITIONS: [(RegionState, RegionState, &str); 12] = {
+const TRANSITIONS: [(RegionState, RegionState, &str); 13] = {
     use RegionState::{Clean, InFlush, Leased, Quarantined, Reusable, Worn};
     [
         (Clean, Leased, "lease"),
@@ -36,6 +36,7 @@ const TRANSITIONS: [(RegionState, RegionState, &str); 12] = {
         ),
         (Leased, Quarantined, "map failed and left the keys unknown"),
         (Reusable, InFlush, "flush of all stale regions"),
+        (Reusable, Worn, "put back while a flush waits for it"),
         (Worn, InFlush, "flush"),
         (InFlush, Clean, "keys dead"),
         (InFlush, Quarantined, "invalidation failed"),

@@ -38,6 +38,8 @@ pub struct Question {
     pub scenario: Scenario,
     /// The HCAs.
     pub presets: Vec<Preset>,
+    /// Figures of theirs that were set otherwise for this question, as `FIGURE=VALUE`.
+    pub changes: Vec<String>,
     /// The policies.
     pub policies: Vec<Policy>,
     /// Somebody asked for these policies: that one cannot hold is then an error rather than a row

@@ -120,3 +120,59 @@ pub fn verdict(checked: &[Checked]) -> Result<(), LabError> {
         percent: TOLERANCE * 100.0,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Scenario;
+
+    /// One run, held to its own figures but for one that is `factor` as large.
+    fn checked(spoil: fn(&mut Forecast) -> &mut f64, factor: f64) -> Checked {
+        let mut scenario = Scenario::default();
+        if let Load::Synthetic { duration, .. } = &mut scenario.load {
+            *duration = Duration::from_secs(2);
+        }
+        let preset = Preset::named("connectx-2008").unwrap();
+        let policy = "threshold=99".parse().unwrap();
+        let row = sim::run(&scenario, &preset, &policy).unwrap();
+        let mut closed = Forecast {
+            flushes_per_s: row.flushes_per_s,
+            regions_per_flush: row.regions_per_flush,
+            exposure_mean_s: row.exposure_s.mean,
+            exposure_max_s: row.exposure_s.max,
+            bound: false,
+        };
+        *spoil(&mut closed) *= factor;
+        let agrees = Some(agree(&row, &closed));
+        Checked {
+            row,
+            closed: Some(closed),
+            agrees,
+        }
+    }
+
+    #[test]
+    fn each_figure_counts() {
+        let figures: [fn(&mut Forecast) -> &mut f64; 4] = [
+            |closed| &mut closed.flushes_per_s,
+            |closed| &mut closed.regions_per_flush,
+            |closed| &mut closed.exposure_mean_s,
+            |closed| &mut closed.exposure_max_s,
+        ];
+        for figure in figures {
+            for (factor, agrees) in [(0.9, false), (0.96, true), (1.04, true), (1.1, false)] {
+                assert_eq!(checked(figure, factor).agrees, Some(agrees), "{factor}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_disagreement_is_enough() {
+        let good = || checked(|closed| &mut closed.flushes_per_s, 1.0);
+        let bad = checked(|closed| &mut closed.exposure_max_s, 2.0);
+        assert!(verdict(&[good(), good()]).is_ok());
+        let error = verdict(&[good(), bad]).unwrap_err();
+        assert_eq!(error.exit_code(), 1);
+        assert!(error.to_string().starts_with("1 of 2 rows"), "{error}");
+    }
+}

@@ -108,7 +108,7 @@ impl Setting {
                 unmap + nanos(preset.invalidate_hca_ns.value),
             ),
         };
-        let transfer = bytes as f64 / preset.link_bytes_per_s.value as f64;
+        let transfer = transfer_time(preset, bytes);
         let leased = rate * (scenario.service_time.as_secs_f64() + transfer);
         Some(Self {
             rate: *rate,
@@ -118,7 +118,7 @@ impl Setting {
             fence,
             per_region,
         })
-        .filter(|setting| setting.room >= 1.0)
+        .filter(|setting| setting.room >= 1.0 && rate * transfer < 1.0)
     }
 
     fn flush_time(&self, regions: f64) -> f64 {
@@ -220,6 +220,18 @@ impl Setting {
     }
 }
 
+/// How long the HCA takes for `bytes` through a fresh key, in seconds: its engine or its link.
+fn transfer_time(preset: &Preset, bytes: u64) -> f64 {
+    let packets = bytes.div_ceil(preset.mtu_bytes.value);
+    let line = preset.page_bytes.value * preset.mtt_line_pages.value;
+    let cached = |entries: u64, fetches: u64| if entries > 0 { fetches } else { 0 };
+    let misses =
+        cached(preset.mpt_entries.value, 1) + cached(preset.mtt_lines.value, bytes.div_ceil(line));
+    let miss = preset.miss_ns.value / preset.miss_overlap.value;
+    let engine = (packets * preset.packet_ns.value + misses * miss) as f64 / 1e9;
+    engine.max(bytes as f64 / preset.link_bytes_per_s.value as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,6 +271,19 @@ mod tests {
             None
         );
         assert_eq!(of("use-n=32,threshold=1", |_| ()), None);
+    }
+
+    #[test]
+    fn an_overload_has_no_closed_form() {
+        let rate = |per_second| {
+            move |scenario: &mut Scenario| {
+                if let Load::Synthetic { rate, .. } = &mut scenario.load {
+                    *rate = per_second;
+                }
+            }
+        };
+        assert!(of("threshold=99", rate(1800.0)).is_some());
+        assert_eq!(of("threshold=99", rate(2000.0)), None);
     }
 
     #[test]

@@ -21,16 +21,17 @@ pub(crate) struct Demand {
 /// The I/Os of a load. Takes a constant amount of memory, however many they are.
 #[derive(Debug)]
 pub(crate) enum Demands {
-    Synthetic {
-        times: Times,
-        sizes: Sizes,
-        random: ChaCha8Rng,
-        end: u64,
-    },
-    Recorded {
-        trace: Box<Trace>,
-        speed: f64,
-    },
+    Synthetic(Box<Synthetic>),
+    Recorded { trace: Box<Trace>, speed: f64 },
+}
+
+/// The making of I/Os.
+#[derive(Debug)]
+pub(crate) struct Synthetic {
+    times: Times,
+    sizes: Sizes,
+    random: ChaCha8Rng,
+    end: u64,
 }
 
 impl Demands {
@@ -41,12 +42,12 @@ impl Demands {
                 sizes,
                 arrival,
                 duration,
-            } => Self::Synthetic {
+            } => Self::Synthetic(Box::new(Synthetic {
                 times: Times::new(*arrival, *rate),
                 sizes: sizes.clone(),
                 random: ChaCha8Rng::seed_from_u64(seed),
                 end: nanos(*duration),
-            },
+            })),
             Load::Recorded(recording) => Self::Recorded {
                 trace: Box::new(recording.reopen()?),
                 speed: recording.speed(),
@@ -57,19 +58,7 @@ impl Demands {
     /// The next I/O; `None` after the last.
     pub(crate) fn next(&mut self) -> Result<Option<Demand>, LabError> {
         match self {
-            Self::Synthetic {
-                times,
-                sizes,
-                random,
-                end,
-            } => {
-                let at = times.next(random);
-                Ok((at < *end).then(|| Demand {
-                    at,
-                    bytes: sizes.draw(random),
-                    kind: Kind::Read,
-                }))
-            }
+            Self::Synthetic(synthetic) => Ok(synthetic.next()),
             Self::Recorded { trace, speed } => {
                 let io = trace.next().transpose()?;
                 Ok(io.map(|io| Demand {
@@ -79,5 +68,16 @@ impl Demands {
                 }))
             }
         }
+    }
+}
+
+impl Synthetic {
+    fn next(&mut self) -> Option<Demand> {
+        let at = self.times.next(&mut self.random);
+        (at < self.end).then(|| Demand {
+            at,
+            bytes: self.sizes.draw(&mut self.random),
+            kind: Kind::Read,
+        })
     }
 }

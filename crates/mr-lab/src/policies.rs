@@ -1,6 +1,7 @@
 //! Which policies are compared if nobody says.
 
-use mr_policies::{Named, ParseError, Policy};
+use crate::LabError;
+use mr_policies::{Named, Policy};
 
 /// The policies that the issue of the day is about, besides the named ones.
 const COMPARED: [&str; 8] = [
@@ -19,9 +20,10 @@ const COMPARED: [&str; 8] = [
 /// # Errors
 ///
 /// None: the texts are constants, and a test reads them.
-pub fn compared() -> Result<Vec<Policy>, ParseError> {
+pub fn compared() -> Result<Vec<Policy>, LabError> {
     let named = Named::ALL.into_iter().map(Named::name);
-    COMPARED.into_iter().chain(named).map(str::parse).collect()
+    let texts = COMPARED.into_iter().chain(named);
+    texts.map(|text| Ok(text.parse()?)).collect()
 }
 
 #[cfg(test)]

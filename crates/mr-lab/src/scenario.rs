@@ -35,7 +35,8 @@ pub struct Scenario {
     /// The pool's own bound on the age of a stale key. Long, so that each policy shows its own
     /// face; the library's default is one second.
     pub max_age: Duration,
-    /// The pool's own bound on the bytes behind stale keys. None by default, for the same reason.
+    /// The pool's own bound on the bytes behind stale keys. None by default, for the same reason (there
+    /// is none on the number of stale regions).
     pub max_stale_bytes: u64,
     /// How much later than it could a flush starts.
     pub flush_delay: Duration,
@@ -262,7 +263,8 @@ mod tests {
 
     #[test]
     fn each_number_has_its_range() {
-        let bad: [(&str, fn(&mut Scenario)); 6] = [
+        type Spoil = fn(&mut Scenario);
+        let bad: [(&str, Spoil); 6] = [
             ("--regions", |s| s.regions = 0),
             ("--concurrency", |s| s.concurrency = 0),
             ("--max-age", |s| s.max_age = Duration::ZERO),

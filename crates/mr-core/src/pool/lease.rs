@@ -11,7 +11,7 @@ use crate::pool::shard::Boxed;
 use crate::pool::slot::{Fate, Mapping, Superseded};
 use crate::{
     Access, DmaBuffer, ErrorKind, InvalidateError, Keys, LeaseError, LeaseRefusal, LocalKey,
-    MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope,
+    MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope, Time,
 };
 use std::fmt;
 use std::ops::Deref;
@@ -209,10 +209,15 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         });
         match found {
             Ok(slot) => self.map(slot, buffer, access),
-            Err(reason) => Err(LeaseError {
-                reason,
-                buffer: Some(buffer),
-            }),
+            Err(reason) => {
+                if matches!(reason, LeaseRefusal::Exhausted { .. }) {
+                    self.exhausted.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(LeaseError {
+                    reason,
+                    buffer: Some(buffer),
+                })
+            }
         }
     }
 
@@ -332,7 +337,6 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     fn refuse<T>(&self) -> Result<T, LeaseRefusal<B::Error>> {
         self.check_open()?;
-        self.exhausted.fetch_add(1, Ordering::Relaxed);
         let stale = self.view(self.now()).0.regions() + self.gate.in_flush().regions;
         Err(LeaseRefusal::Exhausted {
             capacity: self.config.capacity,
@@ -353,13 +357,19 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 buffer: Some(buffer),
             });
         }
-        slot.tag = slot.tag.next();
         let Some(memory) = MemoryRange::of(&mut buffer) else {
             return self.take_back(slot, before, buffer, LeaseRefusal::ZeroLength);
         };
         let addr = memory.addr();
-        let tag = slot.tag;
-        match self.ask_backend(|backend| backend.map(&mut slot.region, memory, access, tag)) {
+        let tag = slot.tag.next();
+        let answer = self.ask_backend(|backend| backend.map(&mut slot.region, memory, access, tag));
+        // A tag is used up unless the backend vouches that the key was never honoured: a region that
+        // was refused 256 times must not come back to the key that is stale.
+        let refused = |error: &B::Error| error.kind().leaves_region_known();
+        if !matches!(&answer, Some(Err(error)) if refused(error)) {
+            slot.tag = tag;
+        }
+        match answer {
             Some(Ok(keys)) => {
                 if before == RegionState::Reusable {
                     self.supersede(&mut slot);
@@ -368,7 +378,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 slot.current = Some(Mapping::new(buffer, addr, keys, access));
                 Ok(slot)
             }
-            Some(Err(error)) if error.kind().leaves_region_known() => {
+            Some(Err(error)) if refused(&error) => {
                 self.take_back(slot, before, buffer, LeaseRefusal::Backend(error))
             }
             Some(Err(error)) => {
@@ -412,16 +422,27 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// The previous mapping of a region that has just been mapped again.
     fn supersede(&self, slot: &mut Boxed<B, M>) {
+        let stale = slot.stale();
+        let journey = slot.journey.take();
         let Some(mapping) = slot.current.take() else {
-            return;
+            return self.arrive(journey, &stale);
         };
         if self.capabilities.remap == Remap::KillsPrevious {
-            return self.bury_replaced(mapping);
+            self.bury_one(mapping, self.now());
+            return self.arrive(journey, &stale);
         }
-        slot.earlier.push(Superseded {
-            mapping,
-            remapped: self.now(),
-        });
+        slot.earlier.push(Superseded { mapping, fences: 0 });
+        let Some(journey) = journey else {
+            return;
+        };
+        let (awaited, first) = self.abroad.supersede(journey, &mut slot.earlier);
+        if awaited {
+            self.gate.notify();
+        }
+        if first {
+            // A flush in the meantime may have forgotten how old these are.
+            self.call_at(Time::ZERO);
+        }
     }
 
     /// A `map` call has failed and left it unknown whether a key reaches the buffer.
@@ -434,11 +455,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         kind: ErrorKind,
     ) {
         let now = self.now();
+        let stale = slot.stale();
+        let journey = slot.journey.take();
         if let Some(mapping) = slot.current.take() {
-            slot.earlier.push(Superseded {
-                mapping,
-                remapped: now,
-            });
+            slot.earlier.push(Superseded { mapping, fences: 0 });
         }
         let unknown = Keys {
             local: LocalKey::from_bits(0),
@@ -450,8 +470,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let bytes = mapping.bytes;
         slot.current = Some(mapping);
-        self.come_home(&slot);
-        self.shards[self.my_shard()].lock().count_back(bytes);
+        self.shards[self.my_shard()].lock().count_unmapped(bytes);
         self.confine(slot, kind);
+        self.arrive(journey, &stale);
     }
 }

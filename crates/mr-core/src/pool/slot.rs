@@ -1,5 +1,6 @@
 //! A region with all that the pool knows of it. Whoever owns the slot owns the region.
 
+use crate::pool::abroad::Journey;
 use crate::pool::handback::Handback;
 use crate::{Access, DmaBuffer, ErrorKind, KeyTag, Keys, MrBackend, RegionState, Time};
 use std::mem::ManuallyDrop;
@@ -25,6 +26,8 @@ pub(crate) struct Slot<B: MrBackend, M> {
     /// Stale mappings that a remap has replaced but may not have killed. Nearly always empty, so it
     /// takes one word until it is not.
     pub(crate) earlier: ThinVec<Superseded<M>>,
+    /// Of a stale region that was drawn, until it has been mapped or put back.
+    pub(crate) journey: Option<Journey>,
 }
 
 /// One use of a region for one buffer.
@@ -47,7 +50,8 @@ pub(crate) struct Mapping<M> {
 /// A stale mapping of a region that has been mapped again since.
 pub(crate) struct Superseded<M> {
     pub(crate) mapping: Mapping<M>,
-    pub(crate) remapped: Time,
+    /// Fences that had begun before it was superseded.
+    pub(crate) fences: u64,
 }
 
 /// What becomes of a buffer when its key is dead.
@@ -165,11 +169,17 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
             failure: None,
             current: None,
             earlier: ThinVec::new(),
+            journey: None,
         }
     }
 
     pub(crate) const fn state(&self) -> RegionState {
         self.state
+    }
+
+    /// 1 if the next mapping's tag starts again at 0, else 0.
+    pub(crate) fn wraps_next(&self) -> u64 {
+        u64::from(self.tag.next() < self.tag)
     }
 
     /// Goes to `next`; `false` and no change if `next` cannot follow the present state.
@@ -191,15 +201,6 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
     pub(crate) fn stale(&self) -> StaleSum {
         let mut sum = StaleSum::default();
         for mapping in self.mappings() {
-            sum.add(mapping.bytes, mapping.released);
-        }
-        sum
-    }
-
-    /// The stale mappings that remaps have replaced.
-    pub(crate) fn earlier_sum(&self) -> StaleSum {
-        let mut sum = StaleSum::default();
-        for Superseded { mapping, .. } in &self.earlier {
             sum.add(mapping.bytes, mapping.released);
         }
         sum

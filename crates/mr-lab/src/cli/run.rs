@@ -99,9 +99,12 @@ fn question(
     default_policies: Vec<Policy>,
 ) -> Result<Question, LabError> {
     let asked_for = !common.policy.is_empty();
+    let mtu = common.hca.mtu.map(|mtu| format!("mtu_bytes={mtu}"));
+    let changes: Vec<String> = common.hca.figures.iter().cloned().chain(mtu).collect();
     Ok(Question {
         scenario: common.scenario(load),
-        presets: load_presets(common, default_presets)?,
+        presets: load_presets(common, default_presets, &changes)?,
+        changes,
         policies: if asked_for {
             common.policy.clone()
         } else {
@@ -112,19 +115,29 @@ fn question(
 }
 
 /// The presets named, with the figures changed that were.
-fn load_presets(common: &CommonArgs, defaults: &[&str]) -> Result<Vec<Preset>, LabError> {
-    let hca = &common.hca;
-    let names: Vec<&str> = if hca.preset.is_empty() {
-        defaults.to_vec()
-    } else {
-        hca.preset.iter().map(String::as_str).collect()
-    };
-    let mtu = hca.mtu.map(|mtu| format!("mtu_bytes={mtu}"));
-    let changes: Vec<&str> = hca.figures.iter().chain(&mtu).map(String::as_str).collect();
-    names
-        .into_iter()
+fn load_presets(
+    common: &CommonArgs,
+    defaults: &[&str],
+    changes: &[String],
+) -> Result<Vec<Preset>, LabError> {
+    let named: Vec<&str> = common.hca.preset.iter().map(String::as_str).collect();
+    let names = if named.is_empty() { defaults } else { &named };
+    let changes: Vec<&str> = changes.iter().map(String::as_str).collect();
+    let presets = names
+        .iter()
         .map(|name| presets::set(presets::load(name)?, &changes))
-        .collect()
+        .collect::<Result<Vec<_>, _>>()?;
+    let twice = presets.iter().enumerate().find(|(place, preset)| {
+        let before = presets.iter().take(*place);
+        before.into_iter().any(|other| other.name == preset.name)
+    });
+    match twice {
+        None => Ok(presets),
+        Some((_, preset)) => Err(LabError::Usage(format!(
+            "two presets are called {}: give one of them another name",
+            preset.name
+        ))),
+    }
 }
 
 fn answer(common: &CommonArgs, question: &Question, out: &mut dyn Write) -> Result<(), LabError> {

@@ -73,7 +73,7 @@ mod tests {
             assert_eq!(number(value), text);
         }
         assert_eq!(time(4.0011), "4.00 s");
-        assert_eq!(time(0.0001005), "100 us");
+        assert_eq!(time(0.000_100_4), "100 us");
         assert_eq!(time(0.999_9), "1.00 s");
         assert_eq!(time(0.0), "0");
         assert_eq!(bytes(4_206_886_912.0), "4.21 GB");

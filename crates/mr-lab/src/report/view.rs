@@ -3,7 +3,9 @@
 use crate::answer::Question;
 use crate::scenario::{Load, order_name};
 use crate::units::{show_bytes, show_time};
+use mr_mock::Preset;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The scenario of an answer: every number of it.
@@ -21,6 +23,8 @@ pub(super) struct ScenarioView {
     flush_delay_s: f64,
     hot_keys: u32,
     presets: Vec<String>,
+    /// Every figure of every preset as it was used, in the notation of a preset file.
+    figures: BTreeMap<String, BTreeMap<&'static str, String>>,
     policies: Vec<String>,
 }
 
@@ -61,9 +65,18 @@ impl ScenarioView {
             flush_delay_s: scenario.flush_delay.as_secs_f64(),
             hot_keys: scenario.hot_keys,
             presets: question.presets.iter().map(|p| p.name.clone()).collect(),
+            figures: question.presets.iter().map(figures).collect(),
             policies: question.policies.iter().map(ToString::to_string).collect(),
         }
     }
+}
+
+fn figures(preset: &Preset) -> (String, BTreeMap<&'static str, String>) {
+    let figures = preset.figures();
+    let values = figures
+        .iter()
+        .map(|figure| (figure.name, figure.value.clone()));
+    (preset.name.clone(), values.collect())
 }
 
 impl LoadView {
@@ -145,6 +158,10 @@ impl fmt::Display for Described<'_> {
             show_time(scenario.flush_delay),
             scenario.seed,
             show_time(scenario.max_age),
-        )
+        )?;
+        if !self.0.changes.is_empty() {
+            write!(f, "\nWith {}.", self.0.changes.join(", "))?;
+        }
+        Ok(())
     }
 }

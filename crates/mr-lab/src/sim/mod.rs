@@ -10,15 +10,15 @@
 //!    behind it wait in order; the first to wait calls for a flush, as `Pool::lease` would.
 //! 2. It is *leased* and mapped. The caller's time for that passes before the peer has the key.
 //! 3. The *peer* takes the service time (10 ms by default) until it moves data.
-//! 4. The *transfer* goes through the HCA ([`engine`]): a number of transfers at once, a chunk of
+//! 4. The *transfer* goes through the HCA (`engine`): a number of transfers at once, a chunk of
 //!    each in turn, so that they share the caches as they would; each chunk takes the time of the
 //!    engine (packets and misses) or of the link, whichever is longer. Work requests for maps and
 //!    per-key invalidations, and the stall of a fence, take engine time in between.
-//! 5. It is *released*, and the policy takes over. A flush ([`flusher`]) runs at its own pace
+//! 5. It is *released*, and the policy takes over. A flush (`flusher`) runs at its own pace
 //!    beside all this: it takes the time that the mock says, and keys die at its end.
 //!
 //! The CPU is counted and not queued for: there are many. Per I/O, one long-lived mapping in turn
-//! ([`hot`]) takes a packet.
+//! (`hot`) takes a packet.
 //!
 //! # The end
 //!
@@ -80,6 +80,7 @@ pub fn run(scenario: &Scenario, preset: &Preset, policy: &Policy) -> Result<Row,
             config.order = scenario.order;
             config.seed = Some(scenario.seed);
             config.max_age = scenario.max_age;
+            config.max_stale = Some(u32::MAX);
             config.max_stale_bytes = scenario.max_stale_bytes;
             config.max_unclaimed = Some(u32::MAX);
             config.shards = 1;

@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn ranges_go_in_equal_ratios_and_end_where_they_say() {
-        assert_eq!(texts("threshold=10..4000", 4), ["10", "73", "543", "4000"]);
+        assert_eq!(texts("threshold=10..4000", 4), ["10", "74", "543", "4000"]);
         assert_eq!(
             texts("sync-latency=30us..10ms", 3),
             ["30us", "548us", "10ms"]

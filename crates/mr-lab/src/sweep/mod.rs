@@ -1,7 +1,7 @@
 //! The same question at every point of a grid: how much does the answer depend on a number?
 //!
 //! Some figures of the presets are assumptions. An axis such as `sync-latency=30us..10ms` shows
-//! what they are worth. [`parameter`] lists what can be swept, [`axis`] reads the ranges.
+//! what they are worth.
 
 mod axis;
 mod parameter;
@@ -141,6 +141,7 @@ impl Job {
         let question = Question {
             scenario: self.scenario.clone(),
             presets: vec![self.preset.clone()],
+            changes: Vec::new(),
             policies: vec![self.policy.clone()],
             asked_for: true,
         };
