@@ -108,15 +108,15 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         bytes: u64,
         elsewhere: impl FnOnce() -> Option<Time>,
     ) -> Option<Boxed<B, M>> {
-        let slot = match self.order {
+        let clean = match self.order {
             DrawOrder::Random => draw_any(&mut self.clean, &mut self.random),
             DrawOrder::Fifo => self.clean.pop_front(),
             DrawOrder::Lifo => return self.draw_latest(bytes, elsewhere()),
         };
-        let slot = match slot {
-            None if !self.reusable.is_empty() && elsewhere().is_none() => self.draw_reusable(),
-            slot => slot,
-        }?;
+        let slot = match clean {
+            Some(slot) => slot,
+            None => self.draw_reusable(elsewhere)?,
+        };
         self.count_drawn(&slot, bytes);
         Some(slot)
     }
@@ -158,11 +158,14 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         tally.peak_leased_bytes = tally.peak_leased_bytes.max(leased_bytes);
     }
 
-    fn draw_reusable(&mut self) -> Option<Boxed<B, M>> {
+    #[inline(never)]
+    fn draw_reusable(&mut self, elsewhere: impl FnOnce() -> Option<Time>) -> Option<Boxed<B, M>> {
+        if self.reusable.is_empty() || elsewhere().is_some() {
+            return None;
+        }
         match self.order {
             DrawOrder::Random => draw_any(&mut self.reusable, &mut self.random),
-            DrawOrder::Fifo => self.reusable.pop_front(),
-            DrawOrder::Lifo => self.reusable.pop_back(),
+            DrawOrder::Fifo | DrawOrder::Lifo => self.reusable.pop_front(),
         }
     }
 

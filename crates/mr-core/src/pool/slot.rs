@@ -216,22 +216,6 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
         self.mappings().next().map(|mapping| mapping.released)
     }
 
-    /// Takes off all mappings, oldest first, after `each` has had what it wants of them. To be
-    /// called when all keys of the region are dead.
-    pub(crate) fn bury(&mut self, mut each: impl FnMut(&mut Mapping<M>)) {
-        self.maps = 0;
-        self.failures = 0;
-        if !self.earlier.is_empty() {
-            self.earlier
-                .drain(..)
-                .for_each(|mut earlier| each(&mut earlier.mapping));
-        }
-        if let Some(mapping) = &mut self.current {
-            each(mapping);
-        }
-        self.current = None;
-    }
-
     pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping<M>> {
         self.earlier
             .iter()
