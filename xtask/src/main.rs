@@ -1,11 +1,16 @@
-//! The chores of this workspace: `cargo xtask test`, `cargo xtask lint`.
+//! The chores of this workspace: `cargo xtask test`, `lint`, `bench`, `setup`, `hw`.
 //!
 //! Every command streams what it runs, stops at the first thing that makes the rest pointless, and
 //! returns non-zero when anything failed.
 
+mod bench;
+mod hw;
+mod libclang;
 mod licences;
 mod lint;
+mod packages;
 mod process;
+mod setup;
 mod tally;
 mod test;
 #[cfg(test)]
@@ -30,14 +35,28 @@ enum Chore {
     Test,
     /// Formatting, clippy, docs, licences and advisories; warnings are errors
     Lint(lint::Options),
+    /// Measure what a lease costs, as a table of ratios
+    Bench(bench::Options),
+    /// Install what the members are built with that need libibverbs
+    Setup(setup::Options),
+    /// Run tests or a command where there is an RDMA device: in a virtual machine, or on this one
+    #[command(after_help = hw::EXIT_STATUS)]
+    Hw(hw::Options),
 }
+
+/// Exit status when this machine cannot do it, which says nothing about the code; automake's "skipped".
+const UNAVAILABLE: u8 = 77;
 
 fn main() -> ExitCode {
     match run(&Cli::parse().chore) {
         Ok(code) => code,
         Err(error) => {
-            process::say(&format!("error: {error:#}"));
-            ExitCode::FAILURE
+            process::note(&format!("error: {error:#}"));
+            ExitCode::from(if error.is::<packages::Unavailable>() {
+                UNAVAILABLE
+            } else {
+                1
+            })
         }
     }
 }
@@ -46,5 +65,8 @@ fn run(chore: &Chore) -> Result<ExitCode> {
     match chore {
         Chore::Test => test::run(),
         Chore::Lint(options) => lint::run(options),
+        Chore::Bench(options) => bench::run(options),
+        Chore::Setup(options) => setup::run(options),
+        Chore::Hw(options) => hw::run(options),
     }
 }

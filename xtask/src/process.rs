@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::libclang::{self, Libclang};
+
 /// Longest line of a program's output that is kept in one piece, in bytes; longer ones are cut up.
 const LINE_MAX: u64 = 64 * 1024;
 
@@ -18,6 +20,11 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
+/// Prints one line about what is being done, on standard error: standard output is for results.
+pub(crate) fn note(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
 /// The root of the workspace, wherever the command was started.
 pub(crate) fn workspace_root() -> PathBuf {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
@@ -25,11 +32,14 @@ pub(crate) fn workspace_root() -> PathBuf {
     manifest.parent().map_or(manifest.clone(), PathBuf::from)
 }
 
-/// The cargo that started us, in the workspace's root, with these arguments.
+/// The cargo that started us, in the workspace's root, with these arguments, and with a libclang that works.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
     command.args(args).current_dir(workspace_root());
+    if let Libclang::Good { directory, .. } = libclang::find() {
+        command.env("LIBCLANG_PATH", directory);
+    }
     command
 }
 
@@ -52,7 +62,7 @@ pub(crate) fn run(command: &mut Command) -> Result<bool> {
     announce(command);
     let status = command.status().with_context(|| cannot_start(command))?;
     if !status.success() {
-        say(&format!("failed ({status}): {}", shown(command)));
+        note(&format!("failed ({status}): {}", shown(command)));
     }
     Ok(status.success())
 }
@@ -66,6 +76,14 @@ pub(crate) fn must(command: &mut Command) -> Result<()> {
         bail!("`{}` failed", shown(command));
     }
     Ok(())
+}
+
+/// Runs a command that must succeed, with what it prints on our standard error.
+///
+/// # Errors
+/// It could not be started or it failed.
+pub(crate) fn must_aside(command: &mut Command) -> Result<()> {
+    must(command.stdin(Stdio::null()).stdout(io::stderr()))
 }
 
 /// Runs a command and returns its standard output; its errors go to ours.
@@ -107,7 +125,7 @@ pub(crate) fn watch(command: &mut Command, mut look: impl FnMut(&str)) -> Result
     }
     let status = child.wait()?;
     if !status.success() {
-        say(&format!("failed ({status}): {}", shown(command)));
+        note(&format!("failed ({status}): {}", shown(command)));
     }
     Ok(status.success())
 }
@@ -140,8 +158,9 @@ pub(crate) fn shown(command: &Command) -> String {
     text
 }
 
-fn announce(command: &Command) {
-    say(&format!("$ {}", shown(command)));
+/// Says what is about to run.
+pub(crate) fn announce(command: &Command) {
+    note(&format!("$ {}", shown(command)));
 }
 
 fn cannot_start(command: &Command) -> String {

@@ -18,11 +18,13 @@ use std::fmt;
 /// at the same time: `&mut Self::Region` says so. The pool holds no lock during any call, so a
 /// backend may block, and may call back into the pool.
 ///
-/// # Soundness
+/// # Safety
 ///
-/// The pool gives memory back to its owner when `invalidate` (or `invalidated_by_peer`) has said
-/// that the key is dead. A backend that moves bytes does so with `unsafe` code of its own, and what
-/// makes that code sound is that this answer is true.
+/// The pool gives memory back to its owner when `invalidate` has said that a key is dead, when
+/// `invalidated_by_peer` has, or (where [`Capabilities::remap`] says that a remap kills the previous
+/// key) when `map` has. An implementation promises that from then on nothing reads or writes the
+/// memory of that mapping on its behalf. One that wraps another backend keeps this by saying of a
+/// region only what the other has said of it.
 ///
 /// # Errors
 ///
@@ -33,7 +35,7 @@ use std::fmt;
 /// | `map` | any other | unknown: its old key and a new one may both be honoured; the pool puts it into quarantine with its memory |
 /// | `invalidate`, failed in the result | any | unknown, the same |
 /// | `dealloc` | any | still allocated, and given back in the error |
-pub trait MrBackend: Send + Sync + 'static {
+pub unsafe trait MrBackend: Send + Sync + 'static {
     /// The backend's own record of one region: a handle, and what it must remember.
     type Region: Send + 'static;
     /// What can go wrong.
@@ -315,7 +317,8 @@ pub struct DeallocError<R, E> {
     pub error: E,
 }
 
-impl<B: MrBackend + ?Sized> MrBackend for std::sync::Arc<B> {
+// SAFETY: every call is the other backend's, and every answer.
+unsafe impl<B: MrBackend + ?Sized> MrBackend for std::sync::Arc<B> {
     type Region = B::Region;
     type Error = B::Error;
 

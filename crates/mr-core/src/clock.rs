@@ -56,7 +56,8 @@ pub trait Clock: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct SystemClock {
     clock: quanta::Clock,
-    start: quanta::Instant,
+    /// The counter at the start.
+    start: u64,
 }
 
 impl SystemClock {
@@ -65,7 +66,7 @@ impl SystemClock {
     /// The first one of a process calibrates the counter, which takes some 10 to 200 ms.
     pub fn new() -> Self {
         let clock = quanta::Clock::new();
-        let start = clock.now();
+        let start = clock.raw();
         Self { clock, start }
     }
 }
@@ -78,8 +79,7 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Time {
-        let elapsed = self.clock.now().saturating_duration_since(self.start);
-        Time::ZERO + elapsed
+        Time(self.clock.delta_as_nanos(self.start, self.clock.raw()))
     }
 }
 
@@ -97,10 +97,14 @@ impl ManualClock {
         }
     }
 
-    /// Moves the clock on by `by`.
+    /// Moves the clock on by `by`; at the end of time (584 years) it stops.
     pub fn advance(&self, by: Duration) {
         let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
-        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+        let later = |now: u64| Some(now.saturating_add(nanos));
+        // It always succeeds: `later` always says something.
+        let _ = self
+            .nanos
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
     /// Moves the clock to `to`; a time that has passed leaves it as it is.
@@ -150,6 +154,9 @@ mod tests {
         assert_eq!(clock.now(), Time::from_nanos(3000));
         assert_eq!(Time::from_nanos(5).since(clock.now()), Duration::ZERO);
         assert_eq!(clock.now() + Duration::MAX, Time::from_nanos(u64::MAX));
+        clock.advance(Duration::MAX);
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!(clock.now(), Time::from_nanos(u64::MAX));
     }
 
     #[test]

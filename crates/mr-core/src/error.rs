@@ -139,12 +139,22 @@ pub enum FlushError {
         /// The kind of the latest failure.
         kind: ErrorKind,
     },
+    /// The fence failed: keys that a remap has replaced may still be honoured.
+    #[error("the fence failed ({kind}); flush again")]
+    Fence {
+        /// The kind of the failure.
+        kind: ErrorKind,
+    },
     /// Another flush did not end in time; nothing is known about the keys.
     #[error("a flush in progress did not end within {waited:?}")]
     TimedOut {
         /// How long the call waited.
         waited: Duration,
     },
+    /// The call came from within the flush that it would have to wait for: from the backend, or
+    /// from the drop of a buffer.
+    #[error("called from within a flush, which cannot wait for itself: flush later")]
+    WithinFlush,
     /// The pool is poisoned.
     #[error(transparent)]
     Poisoned(#[from] Poisoned),

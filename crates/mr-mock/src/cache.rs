@@ -85,11 +85,11 @@ impl<P: Copy> Cache<P> {
         }
     }
 
-    /// Evicts everything.
+    /// Evicts everything. What the entries held is reached through their tags only, so clearing
+    /// those is enough.
     pub(crate) fn clear(&mut self) {
         self.tags.fill(EMPTY);
         self.used.fill(0);
-        self.payloads.fill(None);
     }
 
     fn find(&self, tag: u64) -> Option<usize> {
@@ -112,7 +112,6 @@ impl<P: Copy> Cache<P> {
     fn empty(&mut self, place: usize) {
         self.tags[place] = EMPTY;
         self.used[place] = 0;
-        self.payloads[place] = None;
     }
 }
 

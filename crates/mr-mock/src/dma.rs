@@ -9,13 +9,17 @@
 //! live in the tables and caches of the [engine](crate::engine) and nowhere else, all of it behind
 //! one lock, and
 //!
-//! - `invalidate`, the peer's invalidation, and a remap that kills the previous key erase the
-//!   spans of the region from table and caches *before* they say that the key is dead;
+//! - `invalidate`, the peer's invalidation, and a remap that kills the previous key take the
+//!   spans of the region out of table and caches *before* they say that the key is dead;
 //! - bytes are moved with the lock held, so that no copy is still going on when they say so.
 //!
 //! Every byte is read and written as a relaxed atomic. A CPU that looks at memory lent to an HCA
 //! (with byte-sized atomics; that is what [`mr_core::RawMemory`] asks for) therefore sees old or
 //! new bytes, as with real DMA, and no data race.
+
+mod ghost;
+
+pub use ghost::{GhostBuffer, GhostMemory};
 
 use mr_core::MemoryRange;
 use std::ptr::NonNull;

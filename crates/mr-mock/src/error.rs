@@ -36,6 +36,11 @@ pub enum MockError {
     /// The region belongs to another device or protection domain.
     #[error("the region belongs to another device or protection domain: use the handle it is from")]
     ForeignRegion,
+    /// The connection belongs to another device or protection domain.
+    #[error(
+        "the connection belongs to another device or protection domain: use one of this handle"
+    )]
+    ForeignConnection,
     /// Keys belong to one connection, and this handle names none.
     #[error("keys of this HCA belong to one connection: map through MockHca::for_connection")]
     NoConnection,
@@ -49,7 +54,10 @@ impl BackendError for MockError {
         match self {
             Self::TableFull { .. } => ErrorKind::NoMemory,
             Self::NotInvalidated => ErrorKind::Busy,
-            Self::TooLarge { .. } | Self::NoConnection | Self::ForeignRegion => ErrorKind::Denied,
+            Self::TooLarge { .. }
+            | Self::NoConnection
+            | Self::ForeignConnection
+            | Self::ForeignRegion => ErrorKind::Denied,
             Self::BatchTooLong { .. } => ErrorKind::Unsupported,
             Self::Removed => ErrorKind::NoDevice,
         }

@@ -132,12 +132,13 @@ impl<B: MrBackend> FaultBackend<B> {
         injected: impl Fn() -> FaultError<B::Error>,
     ) -> BatchError<FaultError<B::Error>> {
         let (first, rest) = batch.split_at_mut(done);
-        let outcome = if first.is_empty() {
+        // An empty batch asks for the fence alone, which cannot be half done.
+        let outcome = if first.is_empty() && !answer_lost {
             Ok(())
         } else {
             self.inner.invalidate(first)
         };
-        if answer_lost {
+        if answer_lost || rest.is_empty() {
             return BatchError::all(injected());
         }
         let mut results = each(outcome, first.len());
@@ -146,7 +147,9 @@ impl<B: MrBackend> FaultBackend<B> {
     }
 }
 
-impl<B: MrBackend> MrBackend for FaultBackend<B> {
+// SAFETY: a fault turns a success into a failure or leaves the call out, and never a failure into a
+// success: what is said to be dead is what the inner backend has said to be dead.
+unsafe impl<B: MrBackend> MrBackend for FaultBackend<B> {
     type Region = B::Region;
     type Error = FaultError<B::Error>;
 
@@ -195,6 +198,7 @@ impl<B: MrBackend> MrBackend for FaultBackend<B> {
                 let regions = batch.len();
                 match self.inner.invalidate(batch) {
                     Ok(()) => Ok(()),
+                    Err(failed) if regions == 0 => Err(BatchError::all(in_batch(&failed, 0))),
                     failed => Err(BatchError::each(each(failed, regions))),
                 }
             }
@@ -385,13 +389,18 @@ fn each<E: BackendError>(
             if failed.is_dead(place) {
                 return Ok(());
             }
-            let error = failed.error(place);
-            Err(FaultError::BackendInBatch {
-                kind: error.map_or(ErrorKind::Io, BackendError::kind),
-                message: error.map_or_else(|| failed.to_string(), |error| Chain(error).to_string()),
-            })
+            Err(in_batch(&failed, place))
         })
         .collect()
+}
+
+/// The error of the region at `place`.
+fn in_batch<E: BackendError>(failed: &BatchError<E>, place: usize) -> FaultError<E> {
+    let error = failed.error(place);
+    FaultError::BackendInBatch {
+        kind: error.map_or(ErrorKind::Io, BackendError::kind),
+        message: error.map_or_else(|| failed.to_string(), |error| Chain(error).to_string()),
+    }
 }
 
 /// An error with its sources in one line.

@@ -91,7 +91,7 @@ impl MockHca {
     /// If the connection is another device's or domain's.
     pub fn for_connection(&self, peer: &RemotePeer) -> Result<Self, MockError> {
         if !peer.is_on(&self.device) || peer.domain() != self.domain {
-            return Err(MockError::ForeignRegion);
+            return Err(MockError::ForeignConnection);
         }
         Ok(Self {
             connection: Some(peer.number()),
@@ -141,7 +141,9 @@ impl MockHca {
     }
 }
 
-impl MrBackend for MockHca {
+// SAFETY: bytes are moved only through spans in tables and caches, under the engine's lock; what
+// kills a key takes its spans out of both before it says so (see `dma`).
+unsafe impl MrBackend for MockHca {
     type Region = MockRegion;
     type Error = MockError;
 

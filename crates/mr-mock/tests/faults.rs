@@ -53,7 +53,7 @@ fn a_rule_strikes_the_calls_it_names_and_no_others() {
                 let strikes = |n: u64| match when {
                     When::Nth(_) => n == k,
                     When::From(_) => n >= k,
-                    _ => n % k == 0,
+                    _ => n.is_multiple_of(k),
                 };
                 let backend = backend(FaultPlan::none().on(call, when, fail));
                 for n in 1..=6 {
@@ -146,6 +146,28 @@ fn an_invalidation_whose_answer_is_lost_was_done() {
     let error = backend.invalidate(&mut [&mut region]).unwrap_err();
     assert!(!error.is_dead(0));
     assert!(backend.inner().connect().write(key, 0, b"x").is_err());
+}
+
+/// With a global fence an empty batch asks for the fence alone.
+#[test]
+fn a_fence_without_regions_fails_with_an_error_too() {
+    let io = ErrorKind::Io;
+    for (fault, fences) in [
+        (Fault::Fail(io), 0),
+        (Fault::HalfDone(io), 0),
+        (Fault::LostAnswer(io), 1),
+    ] {
+        let plan = FaultPlan::none().on(Call::Invalidate, When::Nth(1), fault);
+        let backend = FaultBackend::new(hca("connectx-2008", &[]), plan);
+        let error = backend.invalidate(&mut []).unwrap_err();
+        assert_eq!(error.error(0).map(BackendError::kind), Some(io));
+        assert_eq!(backend.inner().counters().fences, fences);
+        backend.invalidate(&mut []).unwrap();
+        backend.inner().remove();
+        let error = backend.invalidate(&mut []).unwrap_err();
+        let kind = error.error(0).map(BackendError::kind);
+        assert_eq!(kind, Some(ErrorKind::NoDevice));
+    }
 }
 
 #[test]

@@ -5,31 +5,33 @@
 mod common;
 
 use common::{Memory, hca, map};
-use mr_core::{MrBackend, RemoteKey};
+use mr_core::{Fence, MrBackend, RemoteKey};
 use mr_mock::{MockHca, MockRegion};
 use proptest::prelude::*;
 
-const REGIONS: usize = 3;
+const REGIONS: usize = 2;
 const LEN: usize = 4 * 512;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Map(usize, u8),
+    /// A region, a tag, and whether the memory is a short one.
+    Map(usize, u8, bool),
     Soft(usize),
     /// The regions in this bit set.
     Invalidate(u8),
     /// Any key that was ever given out, by its place from the latest.
-    Write(usize, u16, u16),
+    Write(usize, u16, u16, u8),
     PeerInvalidates(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (0..REGIONS, 0..4u8).prop_map(|(region, tag)| Step::Map(region, tag)),
+        4 => (0..REGIONS, 0..2u8, any::<bool>())
+            .prop_map(|(region, tag, short)| Step::Map(region, tag, short)),
         1 => (0..REGIONS).prop_map(Step::Soft),
-        2 => (1..1u8 << REGIONS).prop_map(Step::Invalidate),
-        8 => (0..12usize, 0..LEN as u16, 1..LEN as u16)
-            .prop_map(|(key, offset, len)| Step::Write(key, offset, len)),
+        2 => (0..1u8 << REGIONS).prop_map(Step::Invalidate),
+        8 => (0..6usize, 0..LEN as u16, 1..300u16, any::<u8>())
+            .prop_map(|(key, offset, len, byte)| Step::Write(key, offset, len, byte)),
         1 => (0..4usize).prop_map(Step::PeerInvalidates),
     ]
 }
@@ -68,8 +70,8 @@ impl World {
         }
     }
 
-    fn map(&mut self, region: usize, tag: u8, remap: &str) {
-        let memory = Memory::new(LEN);
+    fn map(&mut self, region: usize, tag: u8, short: bool, remap: &str) {
+        let memory = Memory::new(if short { LEN / 4 } else { LEN });
         let range = memory.range();
         let mapped = self.hca.map(
             &mut self.regions[region],
@@ -92,7 +94,22 @@ impl World {
         });
     }
 
+    /// Declares every mapping dead that a later one of its region has replaced.
+    fn declare_replaced_dead(&mut self) {
+        for place in 0..self.made.len() {
+            let (made, later) = self.made[place..].split_first_mut().unwrap();
+            if made.dead.is_none() && later.iter().any(|later| later.region == made.region) {
+                made.dead = Some(made.memory.bytes());
+            }
+        }
+    }
+
+    /// With a global fence the set may be empty, and replaced keys of all regions die.
     fn invalidate(&mut self, set: u8) {
+        let global = self.hca.capabilities().fence == Fence::Global;
+        if set == 0 && !global {
+            return;
+        }
         let mut batch: Vec<_> = self
             .regions
             .iter_mut()
@@ -104,14 +121,17 @@ impl World {
         for region in (0..REGIONS).filter(|region| set & (1 << region) != 0) {
             self.declare_dead(region);
         }
+        if global {
+            self.declare_replaced_dead();
+        }
     }
 
-    fn write(&self, back: usize, offset: u16, len: u16) {
+    fn write(&self, back: usize, offset: u16, len: u16, byte: u8) {
         let Some(made) = self.made.iter().rev().nth(back) else {
             return;
         };
         let peer = self.hca.connect();
-        let written = peer.write(made.key, offset.into(), &vec![0xee; len.into()]);
+        let written = peer.write(made.key, offset.into(), &vec![byte; len.into()]);
         let alive = |other: &Made| other.key == made.key && other.dead.is_none();
         if !self.made.iter().any(alive) {
             assert!(written.is_err(), "a dead key was honoured: {}", made.key);
@@ -142,7 +162,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     /// Whatever the knobs, and however small the caches: once a call has said that a key is dead,
     /// the key is refused, and the bytes of its mapping never change again.
@@ -151,8 +171,8 @@ proptest! {
         fence in prop::sample::select(vec!["global", "per-key"]),
         cache_tag in prop::sample::select(vec!["full-key", "index"]),
         remap in prop::sample::select(vec!["impossible", "leaves-previous", "kills-previous"]),
-        (entries, lines) in prop::sample::select(vec![("0", "0"), ("1", "1"), ("4", "2"), ("64", "64")]),
-        steps in prop::collection::vec(step(), 1..40),
+        (entries, lines) in prop::sample::select(vec![("0", "0"), ("1", "2"), ("4", "16"), ("64", "64")]),
+        steps in prop::collection::vec(step(), 1..60),
     ) {
         let mut world = World::new(&[
             ("fence", fence), ("cache_tag", cache_tag), ("remap", remap),
@@ -162,10 +182,10 @@ proptest! {
         ]);
         for step in steps {
             match step {
-                Step::Map(region, tag) => world.map(region, tag, remap),
+                Step::Map(region, tag, short) => world.map(region, tag, short, remap),
                 Step::Soft(region) => world.hca.soft_invalidate(&mut world.regions[region]),
                 Step::Invalidate(set) => world.invalidate(set),
-                Step::Write(back, offset, len) => world.write(back, offset, len),
+                Step::Write(back, offset, len, byte) => world.write(back, offset, len, byte),
                 Step::PeerInvalidates(back) => world.peer_invalidates(back),
             }
             world.check();

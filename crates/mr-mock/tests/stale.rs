@@ -4,7 +4,7 @@ mod common;
 
 use common::{Memory, hca, map};
 use mr_core::MrBackend;
-use mr_mock::{MockHca, RefusalReason, StaleSource};
+use mr_mock::{MockHca, Operation, RefusalReason, StaleSource};
 
 /// Both ways to name a global fence and a per-key fence over the FMR table.
 const FENCES: [&str; 2] = ["global", "per-key"];
@@ -144,8 +144,12 @@ fn an_old_key_never_reaches_beyond_a_shorter_new_memory() {
     let old_key = map(&hca, &mut region, &old, 1).remote;
     peer.write(old_key, 0, b"first line").unwrap();
     map(&hca, &mut region, &new, 2);
-    let refusal = peer.write(old_key, 11 * 4096, b"late").unwrap_err();
-    assert_eq!(refusal.reason, RefusalReason::NoTranslation);
+    for refusal in [
+        peer.write(old_key, 11 * 4096, b"late"),
+        hca.connect().touch(Operation::Read, old_key, 11 * 4096, 4),
+    ] {
+        assert_eq!(refusal.unwrap_err().reason, RefusalReason::NoTranslation);
+    }
 }
 
 #[test]
@@ -190,6 +194,25 @@ fn a_tag_wraps_after_256_maps() {
     assert_eq!(&new.bytes()[..4], b"mine");
 }
 
+/// The HCA fetched the entry afresh and still has the line of an earlier use of the same value.
+#[test]
+fn a_fresh_entry_over_an_old_line_is_told_from_a_good_one() {
+    let hca = hca("connectx-2008", &[("mpt_entries", "1"), ("mpt_ways", "1")]);
+    let peer = hca.connect();
+    let (old, new) = (Memory::new(4096), Memory::new(4096));
+    let mut region = hca.alloc().unwrap();
+    let key = map(&hca, &mut region, &old, 0).remote;
+    peer.write(key, 0, b"warm").unwrap();
+    assert_eq!(map(&hca, &mut region, &new, 0).remote, key);
+    let other = map(&hca, &mut hca.alloc().unwrap(), &Memory::new(64), 0).remote;
+    peer.write(other, 0, b"evicts the entry").unwrap();
+    let wrong = peer.write(key, 0, b"mine").unwrap();
+    assert_eq!((wrong.costs.mpt_misses, wrong.costs.mtt_misses), (1, 0));
+    assert_eq!(wrong.stale, Some(StaleSource::Cache));
+    assert_eq!(&old.bytes()[..4], b"mine");
+    assert_eq!(new.bytes(), [0; 4096]);
+}
+
 /// With a global fence everyone's entries go; with a per-key fence only those of the batch.
 #[test]
 fn a_global_fence_empties_the_caches_for_everyone() {
@@ -210,5 +233,51 @@ fn a_global_fence_empties_the_caches_for_everyone() {
         let costs = peer.write(keys[1], 0, b"warm").unwrap().costs;
         assert_eq!(costs.mpt_misses + costs.mtt_misses, misses_of_the_bystander);
         assert!(peer.write(keys[0], 0, b"dead").is_err());
+    }
+}
+
+/// A per-key fence evicts the lines with the key: when the value comes back, it must not find the
+/// pages of its former life.
+#[test]
+fn a_key_value_that_comes_back_after_a_fence_finds_its_new_memory() {
+    for fence in FENCES {
+        for cache_tag in ["full-key", "index"] {
+            let hca = fmr(fence, cache_tag);
+            let peer = hca.connect();
+            let mut region = hca.alloc().unwrap();
+            let mut before: Option<(Memory, Vec<u8>)> = None;
+            for (round, pages) in [20, 3, 20, 3].into_iter().enumerate() {
+                let memory = Memory::new(pages * 4096);
+                let key = map(&hca, &mut region, &memory, 9).remote;
+                let data = vec![round as u8 + 1; pages * 4096];
+                assert_eq!(peer.write(key, 0, &data).unwrap().stale, None);
+                assert_eq!(memory.bytes(), data);
+                if let Some((old, then)) = before {
+                    assert_eq!(old.bytes(), then);
+                }
+                hca.invalidate(&mut [&mut region]).unwrap();
+                before = Some((memory, data));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fence_also_evicts_the_lines_of_longer_mappings_before_the_last() {
+    for fence in FENCES {
+        for cache_tag in ["full-key", "index"] {
+            let hca = fmr(fence, cache_tag);
+            let peer = hca.connect();
+            let mut region = hca.alloc().unwrap();
+            let [long, short, again] = [20, 3, 20].map(|pages| Memory::new(pages * 4096));
+            let key = map(&hca, &mut region, &long, 9).remote;
+            peer.write(key, 0, &[1; 20 * 4096]).unwrap();
+            map(&hca, &mut region, &short, 8);
+            hca.invalidate(&mut [&mut region]).unwrap();
+            let key = map(&hca, &mut region, &again, 9).remote;
+            assert_eq!(peer.write(key, 0, &[2; 20 * 4096]).unwrap().stale, None);
+            assert_eq!(again.bytes(), [2; 20 * 4096]);
+            assert_eq!(long.bytes(), [1; 20 * 4096]);
+        }
     }
 }

@@ -61,7 +61,7 @@ mod named;
 mod parse_error;
 mod periodic;
 mod policy;
-mod quantity;
+pub mod quantity;
 mod range;
 #[cfg(feature = "serde")]
 mod serde;
@@ -82,3 +82,8 @@ pub use text::{MAX_TEXT, syntax};
 pub use threshold::Threshold;
 pub use use_n::UseN;
 pub use use_once::UseOnce;
+
+/// The README's example compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

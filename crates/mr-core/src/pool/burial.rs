@@ -4,9 +4,9 @@ use crate::exposure::Ledger;
 use crate::pool::core::Core;
 use crate::pool::handback::{Arrival, Handback};
 use crate::pool::shard::Boxed;
-use crate::pool::slot::{Fate, Mapping, StaleSum};
+use crate::pool::slot::{Fate, Mapping, Slot, StaleSum};
 use crate::sync::Mutex;
-use crate::{DmaBuffer, MrBackend, Time};
+use crate::{DmaBuffer, MrBackend, RegionState, Time};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -27,16 +27,56 @@ impl<M: DmaBuffer> Estate<M> {
         }
     }
 
+    /// Makes room for `buffers` that are to be reclaimed, as in a batch most are.
+    pub(crate) fn reserve(&mut self, buffers: usize) {
+        self.collect.reserve(buffers);
+    }
+
+    /// Takes all mappings off regions whose keys are dead, the oldest of each first, and makes the
+    /// regions clean. Says whether all of them were in flight, as they must have been.
+    pub(crate) fn bury<B: MrBackend>(
+        &mut self,
+        slots: &mut [Boxed<B, M>],
+        dead: Time,
+        ledger: &mut Ledger,
+    ) -> bool {
+        let mut legal = true;
+        for slot in slots {
+            slot.maps = 0;
+            slot.failures = 0;
+            if !slot.earlier.is_empty() {
+                self.bury_earlier(slot, dead, ledger);
+            }
+            if let Some(mapping) = &mut slot.current {
+                self.settle(mapping, dead, ledger);
+            }
+            slot.current = None;
+            legal &= slot.enter(RegionState::Clean);
+        }
+        legal
+    }
+
+    #[inline(never)]
+    fn bury_earlier<B: MrBackend>(
+        &mut self,
+        slot: &mut Slot<B, M>,
+        dead: Time,
+        ledger: &mut Ledger,
+    ) {
+        for mut earlier in slot.earlier.drain(..) {
+            self.settle(&mut earlier.mapping, dead, ledger);
+        }
+    }
+
     /// Records the death of a mapping's key, and takes over its buffer.
-    pub(crate) fn settle(&mut self, mut mapping: Mapping<M>, dead: Time, ledger: &mut Ledger) {
-        ledger.record(&mapping, dead);
-        let Some(buffer) = mapping.take_buffer() else {
-            return;
-        };
-        match mapping.fate {
-            Fate::Collect => self.collect.push(buffer),
-            Fate::Drop => self.drop.push(buffer),
-            Fate::Hand(handback) => self.hand.push((handback, buffer)),
+    #[inline(always)]
+    pub(crate) fn settle(&mut self, mapping: &mut Mapping<M>, dead: Time, ledger: &mut Ledger) {
+        ledger.record(mapping, dead);
+        match mapping.take_estate() {
+            Some((buffer, Fate::Collect)) => self.collect.push(buffer),
+            Some((buffer, Fate::Drop)) => self.drop.push(buffer),
+            Some((buffer, Fate::Hand(handback))) => self.hand.push((handback, buffer)),
+            None => {}
         }
     }
 }
@@ -67,33 +107,12 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         drop.into_iter().chain(collect).for_each(drop_quietly);
     }
 
-    /// Lets go of a mapping whose key a remap of its region has killed.
-    pub(crate) fn bury_replaced(&self, mapping: Mapping<M>) {
-        let dead = self.now();
+    /// Lets go of a mapping whose key is dead although its region is leased, or just about to be.
+    pub(crate) fn bury_one(&self, mut mapping: Mapping<M>, dead: Time) {
         let mut estate = Estate::new();
         let mut ledger = self.my_ledger().lock();
-        let sum = StaleSum::of(&mapping);
-        self.abroad.come_home(&sum);
-        ledger.close(&sum, dead);
-        estate.settle(mapping, dead, &mut ledger);
-        drop(ledger);
-        self.distribute(estate);
-    }
-
-    /// Lets go of earlier mappings that a fence has killed while their region was leased.
-    pub(crate) fn bury_fenced(&self, slot: &mut Boxed<B, M>) {
-        let fence = self.gate.last_fence();
-        let dead = slot
-            .earlier
-            .partition_point(|earlier| earlier.remapped < fence.started);
-        let mut estate = Estate::new();
-        let mut ledger = self.my_ledger().lock();
-        for earlier in slot.earlier.drain(..dead) {
-            let sum = StaleSum::of(&earlier.mapping);
-            self.abroad.come_home(&sum);
-            ledger.close(&sum, fence.completed);
-            estate.settle(earlier.mapping, fence.completed, &mut ledger);
-        }
+        ledger.close(&StaleSum::of(&mapping), dead);
+        estate.settle(&mut mapping, dead, &mut ledger);
         drop(ledger);
         self.distribute(estate);
     }

@@ -24,12 +24,22 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     pub(crate) fn due(&self) -> Due<'_, B, M> {
         // First forget, then look: what is released from here on speaks up for itself.
         self.due_at.store(u64::MAX, Ordering::SeqCst);
+        if self.check_poison().is_err() {
+            // A flush would put everything back, to be due again.
+            return Due {
+                flush: None,
+                next: None,
+            };
+        }
         let now = self.now();
         let wards = self.quarantine.lock().wards();
         let scope = match self.decide(&self.view(now).0) {
             FlushDecision::Now(scope) => Some(scope),
             FlushDecision::Hold(marks) => {
-                let next = earlier(marks.at, wards.retry_at);
+                let retry_at = earlier(wards.retry_at, self.abroad.retry_at(now));
+                let next = earlier(marks.at, retry_at);
+                // Nothing is over a bound, whatever a release has seen that came before a flush.
+                self.over_bound.store(false, Ordering::Relaxed);
                 let scope = self.gate.demanded();
                 let retry = wards.retry_at.is_some_and(|at| at <= now);
                 if scope.is_none() && !retry {
@@ -62,32 +72,11 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 self.call_at(Time::ZERO);
             }
             FlushDecision::Hold(marks) => {
-                self.grant(self.share(&view, &marks, outstanding));
+                self.grant(share(&view, &marks, outstanding));
                 if let Some(at) = marks.at {
                     self.call_at(at);
                 }
             }
-        }
-    }
-
-    /// What the calling shard may release before a mark can be reached: its share of what is left,
-    /// after what the other shards have been granted. At least one release, so a mark may be
-    /// passed by as many releases as there are shards.
-    fn share(&self, view: &StaleView, marks: &Marks, outstanding: Credit) -> Credit {
-        let shards = self.shards.len() as u64;
-        let worn = marks
-            .worn
-            .map(|mark| u64::from(mark.saturating_sub(view.worn)));
-        let keys = marks.keys.map(|mark| mark.saturating_sub(view.keys));
-        let keys = worn.into_iter().chain(keys).min();
-        let bytes = marks.bytes.map(|mark| mark.saturating_sub(view.bytes));
-        let part = |left: Option<u64>, granted| {
-            left.map_or(u64::MAX, |left| left.saturating_sub(granted) / shards)
-        };
-        // The release that uses up the credit is the one that asks.
-        Credit {
-            keys: part(keys.map(|left| left.saturating_sub(1)), outstanding.keys),
-            bytes: part(bytes.map(|left| left.saturating_sub(1)), outstanding.bytes),
         }
     }
 
@@ -138,5 +127,27 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     pub(crate) fn next_due(&self) -> Option<Time> {
         let nanos = self.due_at.load(Ordering::SeqCst);
         (nanos != u64::MAX).then(|| Time::from_nanos(nanos))
+    }
+}
+
+/// What the calling shard may release before a mark can be reached: half of what is left after
+/// what the other shards have been granted. So a batch is asked about a number of times that grows
+/// with the logarithm of its size, and the release that reaches a mark is always one that asks.
+fn share(view: &StaleView, marks: &Marks, outstanding: Credit) -> Credit {
+    let worn = marks
+        .worn
+        .map(|mark| u64::from(mark.saturating_sub(view.worn)));
+    let keys = marks.keys.map(|mark| mark.saturating_sub(view.keys));
+    let keys = worn.into_iter().chain(keys).min();
+    let bytes = marks.bytes.map(|mark| mark.saturating_sub(view.bytes));
+    let half = |left: Option<u64>, granted: u64| {
+        // The release that uses up the credit is one more.
+        left.map_or(u64::MAX, |left| {
+            left.saturating_sub(granted).saturating_sub(1).div_ceil(2)
+        })
+    };
+    Credit {
+        keys: half(keys, outstanding.keys),
+        bytes: half(bytes, outstanding.bytes),
     }
 }

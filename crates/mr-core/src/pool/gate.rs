@@ -2,9 +2,11 @@
 
 use crate::clock::Deadline;
 use crate::exposure::Durations;
+use crate::pool::shard::thread_number;
 use crate::pool::slot::StaleSum;
 use crate::sync::{Condvar, Mutex};
 use crate::{Scope, Time};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 /// The ticket office of the flushes.
@@ -19,15 +21,22 @@ pub(crate) struct Gate {
 }
 
 struct State {
+    /// Threads that sleep here: to wake nobody costs a system call all the same.
+    sleepers: u32,
     running: bool,
+    /// The thread that has begun the flush that runs.
+    runner: u32,
+    /// The number of the latest flush to start, and whether it takes all that is stale.
     started: u64,
+    full: bool,
+    /// The number of the latest flush to complete, and of the latest full one that killed all it took.
     completed: u64,
+    completed_full: u64,
     /// A flush that somebody needs, whatever the policy says.
     demanded: Option<Scope>,
     /// What the flush that runs has taken and not settled.
     in_flush: InFlush,
     last_flush: Time,
-    last_fence: Fenced,
     record: FlushRecord,
 }
 
@@ -36,13 +45,19 @@ struct State {
 pub(crate) struct InFlush {
     pub(crate) regions: u32,
     pub(crate) sum: StaleSum,
+    /// None of their keys was released earlier.
+    pub(crate) oldest: Option<Time>,
 }
 
-/// The span of a flush: keys that were superseded before it started were dead when it completed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fenced {
-    pub(crate) started: Time,
-    pub(crate) completed: Time,
+/// How a flush ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    /// From its begin to its end, if it reached the backend.
+    pub(crate) took: Option<Duration>,
+    /// The backend was asked about all that the flush had taken.
+    pub(crate) asked_all: bool,
+    /// The backend did all that it was asked for.
+    pub(crate) killed_all: bool,
 }
 
 /// What is remembered of all flushes that took at least one region.
@@ -65,6 +80,8 @@ pub(crate) enum Turn {
     Start,
     /// The time is over.
     TimedOut,
+    /// The caller itself is in the flush that runs.
+    Within,
 }
 
 impl Gate {
@@ -78,13 +95,16 @@ impl Gate {
             peak_stale_bytes: 0,
         };
         let state = State {
+            sleepers: 0,
             running: false,
+            runner: 0,
             started: 0,
+            full: false,
             completed: 0,
+            completed_full: 0,
             demanded: None,
             in_flush: InFlush::default(),
             last_flush: now,
-            last_fence: Fenced::default(),
             record,
         };
         Self {
@@ -98,13 +118,15 @@ impl Gate {
         self.state.lock().started + 1
     }
 
-    /// Starts a flush if none runs.
-    pub(crate) fn enter(&self) -> bool {
+    /// Starts a flush if none runs. A `full` one takes all that is stale, and what is in quarantine.
+    pub(crate) fn enter(&self, full: bool) -> bool {
         let mut state = self.state.lock();
         let free = !state.running;
         if free {
             state.running = true;
+            state.runner = thread_number();
             state.started += 1;
+            state.full = full;
             state.demanded = None;
         }
         free
@@ -130,41 +152,55 @@ impl Gate {
         in_flush.sum.remove(&settled.sum);
     }
 
-    /// Ends the flush that runs. `span` is its span if it reached the backend, `fenced` whether
-    /// the backend did all that it was asked for.
-    pub(crate) fn leave(&self, span: Option<Fenced>, fenced: bool) {
+    /// Ends the flush that runs. One that has put regions back is as if it had never been: whoever
+    /// waits for it must start another.
+    pub(crate) fn leave(&self, ended: Ended) {
         let mut state = self.state.lock();
         state.running = false;
-        state.completed = state.started;
-        state.in_flush = InFlush::default();
-        if let Some(span) = span {
-            state
-                .record
-                .durations
-                .record(span.completed.since(span.started));
-            if fenced {
-                state.last_fence = span;
-            }
+        if ended.asked_all {
+            state.completed = state.started;
         }
-        drop(state);
-        self.changed.notify_all();
+        if state.full && ended.asked_all && ended.killed_all {
+            state.completed_full = state.started;
+        }
+        state.in_flush = InFlush::default();
+        if let Some(took) = ended.took {
+            state.record.durations.record(took);
+        }
+        self.wake(state);
     }
 
-    /// Waits until flush `ticket` has completed or can be started.
-    pub(crate) fn wait(&self, ticket: u64, deadline: Deadline, stop: impl Fn() -> bool) -> Turn {
+    /// Waits until flush `ticket` or a later one has completed, a full one if `full`, or until one
+    /// can be started.
+    pub(crate) fn wait(
+        &self,
+        ticket: u64,
+        full: bool,
+        deadline: Deadline,
+        stop: impl Fn() -> bool,
+    ) -> Turn {
         let mut state = self.state.lock();
         loop {
-            if state.completed >= ticket {
+            if ticket
+                <= if full {
+                    state.completed_full
+                } else {
+                    state.completed
+                }
+            {
                 return Turn::Done;
             }
             if !state.running {
                 return Turn::Start;
             }
+            if state.runner == thread_number() {
+                return Turn::Within;
+            }
             let left = deadline.left();
             if left.is_zero() || stop() {
                 return Turn::TimedOut;
             }
-            state = self.changed.wait_timeout(state, left).0;
+            state = self.sleep(state, left);
         }
     }
 
@@ -178,8 +214,12 @@ impl Gate {
         self.state.lock().demanded
     }
 
-    pub(crate) fn is_running(&self) -> bool {
-        self.state.lock().running
+    /// Sleeps until no flush runs, or something else changes, or `timeout` has passed.
+    pub(crate) fn sleep_while_running(&self, timeout: Duration) {
+        let state = self.state.lock();
+        if state.running {
+            drop(self.sleep(state, timeout));
+        }
     }
 
     pub(crate) fn in_flush(&self) -> InFlush {
@@ -190,10 +230,6 @@ impl Gate {
         self.state.lock().last_flush
     }
 
-    pub(crate) fn last_fence(&self) -> Fenced {
-        self.state.lock().last_fence
-    }
-
     pub(crate) fn record(&self) -> FlushRecord {
         self.state.lock().record.clone()
     }
@@ -201,15 +237,34 @@ impl Gate {
     /// Wakes everyone who waits here.
     pub(crate) fn notify(&self) {
         // Whoever is about to sleep holds the lock from its last look until it sleeps.
-        drop(self.state.lock());
-        self.changed.notify_all();
+        self.wake(self.state.lock());
     }
 
-    /// Sleeps until something changes or `timeout` has passed, unless `ready` says not to.
+    fn wake(&self, state: MutexGuard<'_, State>) {
+        let sleepers = state.sleepers;
+        drop(state);
+        if sleepers > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Sleeps until something changes or `timeout` has passed, unless `ready` says not to. It is
+    /// asked under the gate's lock, and must not come back here.
     pub(crate) fn sleep_unless(&self, ready: impl Fn() -> bool, timeout: Duration) {
         let state = self.state.lock();
         if !ready() {
-            drop(self.changed.wait_timeout(state, timeout));
+            drop(self.sleep(state, timeout));
         }
+    }
+
+    fn sleep<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        timeout: Duration,
+    ) -> MutexGuard<'a, State> {
+        state.sleepers += 1;
+        let mut state = self.changed.wait_timeout(state, timeout).0;
+        state.sleepers -= 1;
+        state
     }
 }

@@ -4,13 +4,14 @@ use crate::backend::BackendError;
 use crate::clock::Deadline;
 use crate::pool::Pool;
 use crate::pool::core::Core;
+use crate::pool::flush::Flush;
 use crate::pool::gate::Turn;
 use crate::pool::handback::{Handback, Pending};
 use crate::pool::shard::Boxed;
 use crate::pool::slot::{Fate, Mapping, Superseded};
 use crate::{
     Access, DmaBuffer, ErrorKind, InvalidateError, Keys, LeaseError, LeaseRefusal, LocalKey,
-    MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope,
+    MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope, Time,
 };
 use std::fmt;
 use std::ops::Deref;
@@ -170,7 +171,9 @@ impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> Lease<B, M, P> {
 
 impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> Drop for Lease<B, M, P> {
     fn drop(&mut self) {
-        self.end(Fate::Drop);
+        if self.slot.is_some() {
+            self.end(Fate::Drop);
+        }
     }
 }
 
@@ -206,10 +209,15 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         });
         match found {
             Ok(slot) => self.map(slot, buffer, access),
-            Err(reason) => Err(LeaseError {
-                reason,
-                buffer: Some(buffer),
-            }),
+            Err(reason) => {
+                if matches!(reason, LeaseRefusal::Exhausted { .. }) {
+                    self.exhausted.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(LeaseError {
+                    reason,
+                    buffer: Some(buffer),
+                })
+            }
         }
     }
 
@@ -257,7 +265,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             if let Err(refusal) = self.check_open() {
                 break Err(refusal);
             }
-            if self.relieve(deadline)
+            self.relieve(deadline);
+            if !self.over_bound.load(Ordering::Relaxed)
                 && let Some(slot) = self.draw(bytes)
             {
                 break Ok(slot);
@@ -293,19 +302,15 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
     }
 
-    /// Sees to it that no more is stale than the bounds allow. Says whether that is so.
-    fn relieve(&self, deadline: Deadline) -> bool {
-        if !self.over_bound.load(Ordering::Relaxed) {
-            return true;
-        }
+    /// Sees to it, if it can, that no more is stale than the bounds allow: flushes, after the flush
+    /// under way if there is one.
+    fn relieve(&self, deadline: Deadline) {
+        let stop = || self.check_open().is_err();
         let ticket = self.gate.ticket();
-        match self
-            .gate
-            .wait(ticket, deadline, || self.check_open().is_err())
+        if self.over_bound.load(Ordering::Relaxed)
+            && self.gate.wait(ticket, false, deadline, stop) == Turn::Start
         {
-            Turn::Done => true,
-            Turn::Start => self.help(),
-            Turn::TimedOut => false,
+            self.help();
         }
     }
 
@@ -317,12 +322,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// Flushes what waits for it, unless another thread is at it. Says whether it did.
     fn help(&self) -> bool {
-        let flush = self.begin(Scope::Stale, false);
-        flush.is_some_and(|flush| {
-            let some = flush.regions() > 0;
-            flush.run();
-            some
-        })
+        self.begin_help().map(Flush::run).is_some()
+    }
+
+    /// Begins the flush that helps a lease to a region; `None` if it would free none.
+    pub(crate) fn begin_help(&self) -> Option<Flush<'_, B, M>> {
+        let flush = self.begin(Scope::Stale, false)?;
+        (flush.regions() > 0).then_some(flush)
     }
 
     fn count_bytes(&self, bytes: u64) {
@@ -331,7 +337,6 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     fn refuse<T>(&self) -> Result<T, LeaseRefusal<B::Error>> {
         self.check_open()?;
-        self.exhausted.fetch_add(1, Ordering::Relaxed);
         let stale = self.view(self.now()).0.regions() + self.gate.in_flush().regions;
         Err(LeaseRefusal::Exhausted {
             capacity: self.config.capacity,
@@ -352,13 +357,19 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 buffer: Some(buffer),
             });
         }
-        slot.tag = slot.tag.next();
         let Some(memory) = MemoryRange::of(&mut buffer) else {
             return self.take_back(slot, before, buffer, LeaseRefusal::ZeroLength);
         };
         let addr = memory.addr();
-        let tag = slot.tag;
-        match self.ask_backend(|backend| backend.map(&mut slot.region, memory, access, tag)) {
+        let tag = slot.tag.next();
+        let answer = self.ask_backend(|backend| backend.map(&mut slot.region, memory, access, tag));
+        // A tag is used up unless the backend vouches that the key was never honoured: a region that
+        // was refused 256 times must not come back to the key that is stale.
+        let refused = |error: &B::Error| error.kind().leaves_region_known();
+        if !matches!(&answer, Some(Err(error)) if refused(error)) {
+            slot.tag = tag;
+        }
+        match answer {
             Some(Ok(keys)) => {
                 if before == RegionState::Reusable {
                     self.supersede(&mut slot);
@@ -367,7 +378,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 slot.current = Some(Mapping::new(buffer, addr, keys, access));
                 Ok(slot)
             }
-            Some(Err(error)) if error.kind().leaves_region_known() => {
+            Some(Err(error)) if refused(&error) => {
                 self.take_back(slot, before, buffer, LeaseRefusal::Backend(error))
             }
             Some(Err(error)) => {
@@ -411,16 +422,27 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// The previous mapping of a region that has just been mapped again.
     fn supersede(&self, slot: &mut Boxed<B, M>) {
+        let stale = slot.stale();
+        let journey = slot.journey.take();
         let Some(mapping) = slot.current.take() else {
-            return;
+            return self.arrive(journey, &stale);
         };
         if self.capabilities.remap == Remap::KillsPrevious {
-            return self.bury_replaced(mapping);
+            self.bury_one(mapping, self.now());
+            return self.arrive(journey, &stale);
         }
-        slot.earlier.push(Superseded {
-            mapping,
-            remapped: self.now(),
-        });
+        slot.earlier.push(Superseded { mapping, fences: 0 });
+        let Some(journey) = journey else {
+            return;
+        };
+        let (awaited, first) = self.abroad.supersede(journey, &mut slot.earlier);
+        if awaited {
+            self.gate.notify();
+        }
+        if first {
+            // A flush in the meantime may have forgotten how old these are.
+            self.call_at(Time::ZERO);
+        }
     }
 
     /// A `map` call has failed and left it unknown whether a key reaches the buffer.
@@ -433,11 +455,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         kind: ErrorKind,
     ) {
         let now = self.now();
+        let stale = slot.stale();
+        let journey = slot.journey.take();
         if let Some(mapping) = slot.current.take() {
-            slot.earlier.push(Superseded {
-                mapping,
-                remapped: now,
-            });
+            slot.earlier.push(Superseded { mapping, fences: 0 });
         }
         let unknown = Keys {
             local: LocalKey::from_bits(0),
@@ -445,12 +466,12 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         };
         let mut mapping = Mapping::new(buffer, addr, unknown, access);
         mapping.released = now;
-        mapping.fate = Fate::Collect;
+        mapping.send(Fate::Collect);
         self.refused.fetch_add(1, Ordering::Relaxed);
         let bytes = mapping.bytes;
         slot.current = Some(mapping);
-        self.come_home(&slot);
-        self.shards[self.my_shard()].lock().count_back(bytes);
+        self.shards[self.my_shard()].lock().count_unmapped(bytes);
         self.confine(slot, kind);
+        self.arrive(journey, &stale);
     }
 }

@@ -1,6 +1,6 @@
 //! Regions of which nobody knows what their keys can do, with their memory.
 
-use crate::pool::core::Core;
+use crate::pool::core::{Core, earlier};
 use crate::pool::shard::{Boxed, count};
 use crate::pool::slot::StaleSum;
 use crate::{DmaBuffer, ErrorKind, MrBackend, RegionState, Time};
@@ -22,7 +22,7 @@ struct Confined<B: MrBackend, M> {
 }
 
 /// The quarantine at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wards {
     /// Regions in quarantine.
     pub(crate) regions: u32,
@@ -32,8 +32,9 @@ pub(crate) struct Wards {
     pub(crate) latest: Option<ErrorKind>,
     /// Admissions so far, repeated ones included.
     pub(crate) ever: u64,
-    /// Their stale keys.
+    /// Their stale keys, and the release of the oldest.
     pub(crate) sum: StaleSum,
+    pub(crate) oldest: Option<Time>,
     /// When the next is to be tried again.
     pub(crate) retry_at: Option<Time>,
 }
@@ -48,27 +49,19 @@ impl<B: MrBackend, M: DmaBuffer> Quarantine<B, M> {
     }
 
     pub(crate) fn wards(&self) -> Wards {
-        let mut sum = StaleSum::default();
-        self.confined
-            .iter()
-            .for_each(|confined| sum.merge(&confined.slot.stale()));
-        let retries = self
-            .confined
-            .iter()
-            .filter_map(|confined| confined.retry_at);
-        Wards {
+        let mut wards = Wards {
             regions: count(self.confined.len()),
-            leaked: count(
-                self.confined
-                    .iter()
-                    .filter(|c| c.retry_at.is_none())
-                    .count(),
-            ),
             latest: self.latest,
             ever: self.ever,
-            sum,
-            retry_at: retries.min(),
+            ..Wards::default()
+        };
+        for Confined { slot, retry_at } in &self.confined {
+            wards.leaked += u32::from(retry_at.is_none());
+            wards.sum.merge(&slot.stale());
+            wards.oldest = earlier(wards.oldest, slot.oldest());
+            wards.retry_at = earlier(wards.retry_at, *retry_at);
         }
+        wards
     }
 
     /// Moves to `batch` what is to be tried again at `now`; if `all`, whatever is not given up.
@@ -89,6 +82,15 @@ impl<B: MrBackend, M: DmaBuffer> Quarantine<B, M> {
 }
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
+    /// Puts a region back into quarantine that a flush took out and did not get to.
+    pub(crate) fn readmit(&self, slot: Boxed<B, M>) {
+        let retry_at = Some(self.now());
+        self.quarantine
+            .lock()
+            .confined
+            .push(Confined { slot, retry_at });
+    }
+
     /// Puts a region into quarantine after one more failed invalidation of it.
     pub(crate) fn confine(&self, mut slot: Boxed<B, M>, kind: ErrorKind) {
         if !slot.enter(RegionState::Quarantined) {

@@ -1,5 +1,7 @@
 //! One set of lists: the regions that the threads of one shard lease from and release to.
 
+use crate::pool::core::earlier;
+use crate::pool::gate::InFlush;
 use crate::pool::slot::{Slot, StaleSum};
 use crate::{DmaBuffer, DrawOrder, MrBackend, RegionState, Scope, Time};
 use rand_chacha::ChaCha8Rng;
@@ -14,6 +16,8 @@ pub(crate) type Boxed<B, M> = Box<Slot<B, M>>;
 /// than shards no two threads meet in one, but for a thief or the flusher now and then.
 pub(crate) struct Shard<B: MrBackend, M> {
     pub(crate) clean: VecDeque<Boxed<B, M>>,
+    /// When the latest of them came.
+    cleaned: Time,
     reusable: VecDeque<Boxed<B, M>>,
     worn: Vec<Boxed<B, M>>,
     order: DrawOrder,
@@ -41,12 +45,16 @@ pub(crate) struct Tally {
     /// shard than it was taken from, so only sums over all shards say how many are out.
     pub(crate) out: u64,
     pub(crate) back: u64,
+    /// Those that came back without having been mapped.
+    pub(crate) unmapped: u64,
     pub(crate) bytes_out: u64,
     pub(crate) bytes_back: u64,
     pub(crate) peak_leased: u64,
     pub(crate) peak_leased_bytes: u64,
-    pub(crate) reused: u64,
     pub(crate) worn: u64,
+    /// Counted when a region is drawn, and taken back in whichever shard an unmapped one is put:
+    /// a shard's own count may pass below zero and wrap, the sum over all shards is right.
+    pub(crate) reused: u64,
     pub(crate) tag_wraps: u64,
 }
 
@@ -54,13 +62,14 @@ impl Tally {
     pub(crate) const fn merge(&mut self, other: &Self) {
         self.out += other.out;
         self.back += other.back;
+        self.unmapped += other.unmapped;
         self.bytes_out += other.bytes_out;
         self.bytes_back += other.bytes_back;
         self.peak_leased += other.peak_leased;
         self.peak_leased_bytes += other.peak_leased_bytes;
-        self.reused += other.reused;
         self.worn += other.worn;
-        self.tag_wraps += other.tag_wraps;
+        self.reused = self.reused.wrapping_add(other.reused);
+        self.tag_wraps = self.tag_wraps.wrapping_add(other.tag_wraps);
     }
 }
 
@@ -79,6 +88,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
     pub(crate) fn new(order: DrawOrder, random: ChaCha8Rng) -> Self {
         Self {
             clean: VecDeque::new(),
+            cleaned: Time::ZERO,
             reusable: VecDeque::new(),
             worn: Vec::new(),
             order,
@@ -91,37 +101,68 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         }
     }
 
-    /// Takes out a region to be leased for `bytes`. Unless the order is LIFO, one that is stale
-    /// comes only when `no_clean` says that there are no clean ones elsewhere.
+    /// Takes out a region to be leased for `bytes`. `elsewhere` says when clean regions have last
+    /// come to the depot, if it has any: where those are to be drawn first, this draws none.
     pub(crate) fn draw(
         &mut self,
         bytes: u64,
-        no_clean: impl FnOnce() -> bool,
+        elsewhere: impl FnOnce() -> Option<Time>,
     ) -> Option<Boxed<B, M>> {
-        let slot = match self.order {
+        let clean = match self.order {
             DrawOrder::Random => draw_any(&mut self.clean, &mut self.random),
             DrawOrder::Fifo => self.clean.pop_front(),
-            DrawOrder::Lifo => self.reusable.pop_back().or_else(|| self.clean.pop_back()),
+            DrawOrder::Lifo => return self.draw_latest(bytes, elsewhere()),
         };
-        let slot = match slot {
-            None if !self.reusable.is_empty() && no_clean() => self.draw_reusable(),
-            slot => slot,
-        }?;
+        let slot = match clean {
+            Some(slot) => slot,
+            None => self.draw_reusable(elsewhere)?,
+        };
+        self.count_drawn(&slot, bytes);
+        Some(slot)
+    }
+
+    /// Whichever region has come to its list last, unless the depot has a later one.
+    fn draw_latest(&mut self, bytes: u64, elsewhere: Option<Time>) -> Option<Boxed<B, M>> {
+        let released = self.reusable.back().and_then(|slot| slot.latest());
+        let cleaned = (!self.clean.is_empty()).then_some(self.cleaned);
+        if elsewhere > released.max(cleaned) {
+            return None;
+        }
+        let list = if cleaned > released {
+            &mut self.clean
+        } else {
+            &mut self.reusable
+        };
+        let slot = list.pop_back()?;
+        self.count_drawn(&slot, bytes);
+        Some(slot)
+    }
+
+    /// Takes in regions that are clean since `cleaned`, or longer.
+    pub(crate) fn stock(&mut self, slots: impl IntoIterator<Item = Boxed<B, M>>, cleaned: Time) {
+        self.clean.extend(slots);
+        self.cleaned = cleaned;
+    }
+
+    fn count_drawn(&mut self, slot: &Slot<B, M>, bytes: u64) {
         let tally = &mut self.tally;
         if slot.state() == RegionState::Reusable {
             self.reusable_sum.remove(&slot.stale());
-            tally.reused += 1;
+            tally.reused = tally.reused.wrapping_add(1);
         }
-        tally.tag_wraps += u64::from(slot.tag.next() < slot.tag);
+        tally.tag_wraps = tally.tag_wraps.wrapping_add(slot.wraps_next());
         tally.out += 1;
         tally.bytes_out += bytes;
         tally.peak_leased = tally.peak_leased.max(tally.out.saturating_sub(tally.back));
         let leased_bytes = tally.bytes_out.saturating_sub(tally.bytes_back);
         tally.peak_leased_bytes = tally.peak_leased_bytes.max(leased_bytes);
-        Some(slot)
     }
 
-    fn draw_reusable(&mut self) -> Option<Boxed<B, M>> {
+    #[inline(never)]
+    fn draw_reusable(&mut self, elsewhere: impl FnOnce() -> Option<Time>) -> Option<Boxed<B, M>> {
+        if self.reusable.is_empty() || elsewhere().is_some() {
+            return None;
+        }
         match self.order {
             DrawOrder::Random => draw_any(&mut self.reusable, &mut self.random),
             DrawOrder::Fifo | DrawOrder::Lifo => self.reusable.pop_front(),
@@ -130,12 +171,20 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
 
     /// Puts back a region that a lease call took out and could not map.
     pub(crate) fn put_back(&mut self, slot: Boxed<B, M>, bytes: u64) {
-        self.count_back(bytes);
+        self.count_unmapped(bytes);
+        self.tally.tag_wraps = self.tally.tag_wraps.wrapping_sub(slot.wraps_next());
         if slot.state() == RegionState::Clean {
             self.clean.push_back(slot);
         } else {
-            self.keep(slot);
+            self.tally.reused = self.tally.reused.wrapping_sub(1);
+            self.restore(slot);
         }
+    }
+
+    /// Counts a region that was drawn for `bytes` and could not be mapped.
+    pub(crate) const fn count_unmapped(&mut self, bytes: u64) {
+        self.count_back(bytes);
+        self.tally.unmapped += 1;
     }
 
     /// Counts a region that was leased for `bytes` and is so no longer.
@@ -156,47 +205,49 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             self.tally.worn += 1;
             if slot.earlier.is_empty() {
                 self.worn_sum.add(bytes, released);
+                self.oldest.get_or_insert(released);
             } else {
                 self.worn_sum.merge(&slot.stale());
+                self.note_oldest(&slot);
             }
-            self.note_oldest(&slot, released);
             self.worn.push(slot);
         }
         ask
     }
 
-    /// Puts worn regions back that a flush did not get to.
+    /// Puts a stale region back that a flush did not get to, or that a thief has taken.
     pub(crate) fn restore(&mut self, slot: Boxed<B, M>) {
+        if slot.state() == RegionState::Reusable {
+            return self.keep(slot);
+        }
         self.worn_sum.merge(&slot.stale());
-        self.note_oldest(&slot, Time::ZERO);
+        self.note_oldest(&slot);
         self.worn.push(slot);
     }
 
     fn keep(&mut self, slot: Boxed<B, M>) {
         self.reusable_sum.merge(&slot.stale());
-        self.note_oldest(&slot, Time::ZERO);
+        self.note_oldest(&slot);
         self.reusable.push_back(slot);
     }
 
-    fn note_oldest(&mut self, slot: &Slot<B, M>, released: Time) {
-        let oldest = if slot.earlier.is_empty() && released > Time::ZERO {
-            Some(released)
-        } else {
-            slot.oldest()
-        };
-        self.oldest = match (self.oldest, oldest) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+    fn note_oldest(&mut self, slot: &Slot<B, M>) {
+        self.oldest = earlier(self.oldest, slot.oldest());
     }
 
     /// Moves what a flush of `scope` takes to the end of `batch`.
-    pub(crate) fn take_stale(&mut self, scope: Scope, batch: &mut Vec<Boxed<B, M>>) -> StaleSum {
+    pub(crate) fn take_stale(
+        &mut self,
+        scope: Scope,
+        batch: &mut Vec<Boxed<B, M>>,
+        taken: &mut InFlush,
+    ) {
         let before = batch.len();
-        let mut taken = std::mem::take(&mut self.worn_sum);
+        taken.sum.merge(&std::mem::take(&mut self.worn_sum));
+        taken.oldest = earlier(taken.oldest, self.oldest);
         batch.append(&mut self.worn);
         if scope == Scope::Stale {
-            taken.merge(&std::mem::take(&mut self.reusable_sum));
+            taken.sum.merge(&std::mem::take(&mut self.reusable_sum));
             batch.extend(self.reusable.drain(..));
         }
         // A fence that reaches the whole HCA also kills the earlier keys of leased regions, which
@@ -206,24 +257,23 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             self.oldest = None;
         }
         self.credit = Credit::default();
-        taken
     }
 
-    /// Moves up to half of the clean regions, or else one reusable region, to a thief.
-    pub(crate) fn rob(&mut self, loot: &mut VecDeque<Boxed<B, M>>) -> Option<Boxed<B, M>> {
+    /// Moves up to half of the clean regions to a thief, or else draws a reusable one for its lease
+    /// of `bytes`.
+    pub(crate) fn rob(
+        &mut self,
+        loot: &mut VecDeque<Boxed<B, M>>,
+        bytes: u64,
+    ) -> Option<Boxed<B, M>> {
         let keep = self.clean.len() / 2;
         loot.extend(self.clean.drain(keep..));
         if !loot.is_empty() {
             return None;
         }
         let slot = self.reusable.pop_front()?;
-        self.reusable_sum.remove(&slot.stale());
+        self.count_drawn(&slot, bytes);
         Some(slot)
-    }
-
-    /// Takes a region from a thief's shard.
-    pub(crate) fn adopt(&mut self, slot: Boxed<B, M>) {
-        self.keep(slot);
     }
 
     pub(crate) const fn grant(&mut self, credit: Credit) {

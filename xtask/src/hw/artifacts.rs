@@ -1,0 +1,275 @@
+//! What is to run: the test binaries of `mr-verbs`, programs of this workspace, and any other on the path.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::process::{announce, capture, cargo};
+
+/// The member whose tests need an RDMA device.
+const SUITE: &str = "mr-verbs";
+
+/// The feature that gives a member's programs a real device.
+const FEATURE: &str = "verbs";
+
+/// A file that can be executed, and the name to call it by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Program {
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+}
+
+/// What `cargo metadata` says of this workspace.
+pub(super) struct Workspace {
+    metadata: Value,
+}
+
+impl Workspace {
+    pub(super) fn read() -> Result<Self> {
+        let metadata = capture(&mut cargo(&[
+            "metadata",
+            "--no-deps",
+            "--format-version",
+            "1",
+        ]))?;
+        Ok(Self {
+            metadata: serde_json::from_str(&metadata).context("cargo metadata")?,
+        })
+    }
+
+    /// Where caches go: `target/hw`.
+    pub(super) fn cache(&self) -> Result<PathBuf> {
+        let target = self.metadata["target_directory"]
+            .as_str()
+            .context("cargo metadata: no target directory")?;
+        Ok(Path::new(target).join("hw"))
+    }
+
+    fn packages(&self) -> impl Iterator<Item = &Value> {
+        self.metadata["packages"].as_array().into_iter().flatten()
+    }
+
+    /// The member that has a program of this name.
+    fn owner(&self, program: &str) -> Option<&Value> {
+        self.packages().find(|package| {
+            let targets = package["targets"].as_array().into_iter().flatten();
+            let mut programs = targets.filter(|target| has(&target["kind"], "bin"));
+            programs.any(|target| target["name"] == program)
+        })
+    }
+}
+
+/// Builds the tests that need a device; one program per test binary.
+///
+/// # Errors
+/// There is no such member, or it does not build.
+pub(super) fn suite(workspace: &Workspace, release: bool) -> Result<Vec<Program>> {
+    if !workspace.packages().any(|package| package["name"] == SUITE) {
+        bail!(
+            "this workspace has no member {SUITE}, so there is no suite to run; give a command after `--`"
+        );
+    }
+    let mut build = cargo(&["test", "--locked", "--no-run", "-p", SUITE]);
+    if release {
+        build.arg("--release");
+    }
+    let mut programs = built(&mut build, true)?;
+    if programs.is_empty() {
+        bail!("{SUITE} has no tests");
+    }
+    tell_apart(&mut programs);
+    Ok(programs)
+}
+
+/// The program of this name: of this workspace (built for release), a file, or one on the path.
+///
+/// `None` when there is none, which may still be a command of the guest's shell.
+///
+/// # Errors
+/// It does not build, or it is a script, which needs more than its libraries to run elsewhere.
+pub(super) fn find(workspace: &Workspace, name: &str) -> Result<Option<Program>> {
+    if let Some(owner) = workspace.owner(name) {
+        return tool(owner, name).map(Some);
+    }
+    let Some(path) = on_path(name) else {
+        return Ok(None);
+    };
+    let mut magic = [0; 4];
+    let read = File::open(&path).and_then(|mut file| file.read_exact(&mut magic));
+    if read.is_err() || magic != *b"\x7fELF" {
+        bail!(
+            "{} is no ELF program; a script cannot be packed",
+            path.display()
+        );
+    }
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    Ok(Some(Program { name, path }))
+}
+
+fn tool(owner: &Value, name: &str) -> Result<Program> {
+    let package = owner["name"]
+        .as_str()
+        .context("cargo metadata: a package without a name")?;
+    let mut build = cargo(&[
+        "build",
+        "--locked",
+        "--release",
+        "-p",
+        package,
+        "--bin",
+        name,
+    ]);
+    if owner["features"].get(FEATURE).is_some() {
+        build.args(["--features", FEATURE]);
+    }
+    built(&mut build, false)?
+        .pop()
+        .with_context(|| format!("cargo built no program {name}"))
+}
+
+/// Gives programs that share a name (a library and its program do) the names of their files, which differ.
+fn tell_apart(programs: &mut [Program]) {
+    let names: Vec<String> = programs
+        .iter()
+        .map(|program| program.name.clone())
+        .collect();
+    for program in programs {
+        if names.iter().filter(|name| **name == program.name).count() > 1 {
+            program.name = program
+                .path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+        }
+    }
+}
+
+/// Runs a build and returns the test binaries, or the other programs, that came out of it.
+fn built(build: &mut Command, tests: bool) -> Result<Vec<Program>> {
+    announce(build);
+    let messages = capture(build.arg("--message-format=json-render-diagnostics"))?;
+    executables(&messages, tests)
+}
+
+/// The executables in cargo's messages: test binaries, or the others (which tests may come with).
+fn executables(messages: &str, tests: bool) -> Result<Vec<Program>> {
+    let mut programs = Vec::new();
+    // Whatever else prints to standard output (build scripts do not) is no JSON object.
+    for line in messages.lines().filter(|line| line.starts_with('{')) {
+        let message: Value = serde_json::from_str(line).context("a message of cargo")?;
+        if let Some(path) = message["executable"].as_str()
+            && message["profile"]["test"] == tests
+        {
+            let name = message["target"]["name"]
+                .as_str()
+                .context("a message of cargo without a name")?;
+            programs.push(Program {
+                name: name.to_owned(),
+                path: PathBuf::from(path),
+            });
+        }
+    }
+    Ok(programs)
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(|path| is_executable(path));
+    }
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|path| is_executable(path))
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path)
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+fn has(list: &Value, word: &str) -> bool {
+    list.as_array()
+        .is_some_and(|list| list.iter().any(|entry| entry == word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executables_are_those_that_cargo_names() {
+        let messages = concat!(
+            r#"{"reason":"compiler-artifact","target":{"name":"a"},"executable":null}"#,
+            "\nnoise\n",
+            r#"{"target":{"name":"faults"},"profile":{"test":true},"executable":"/t/faults-1"}"#,
+            "\n",
+            r#"{"target":{"name":"tool"},"profile":{"test":false},"executable":"/t/tool"}"#,
+            "\n",
+            r#"{"reason":"build-finished","success":true}"#,
+        );
+        assert_eq!(
+            executables(messages, true).unwrap(),
+            [program("faults", "/t/faults-1")]
+        );
+        assert_eq!(
+            executables(messages, false).unwrap(),
+            [program("tool", "/t/tool")]
+        );
+        assert!(executables("{broken", true).is_err());
+    }
+
+    #[test]
+    fn programs_of_one_name_are_told_apart() {
+        let mut programs = [
+            program("a", "/t/a-1"),
+            program("a", "/t/a-2"),
+            program("b", "/t/b-3"),
+        ];
+        tell_apart(&mut programs);
+        assert_eq!(programs.map(|program| program.name), ["a-1", "a-2", "b"]);
+    }
+
+    fn program(name: &str, path: &str) -> Program {
+        Program {
+            name: name.to_owned(),
+            path: path.into(),
+        }
+    }
+
+    #[test]
+    fn the_owner_of_a_program_is_found_by_its_bin_targets() {
+        let metadata = serde_json::json!({"packages": [
+            {"name": "lib", "targets": [{"kind": ["lib"], "name": "tool"}]},
+            {"name": "owner", "targets": [{"kind": ["bin"], "name": "tool"}]},
+        ]});
+        let workspace = Workspace { metadata };
+        assert_eq!(workspace.owner("tool").unwrap()["name"], "owner");
+        assert!(workspace.owner("owner").is_none());
+    }
+
+    #[test]
+    fn programs_on_the_path_are_found_and_scripts_refused() {
+        let workspace = Workspace {
+            metadata: Value::Null,
+        };
+        assert_eq!(find(&workspace, "sh").unwrap().unwrap().name, "sh");
+        assert_eq!(find(&workspace, "no-such-program-here").unwrap(), None);
+        assert!(
+            find(&workspace, "ldd")
+                .unwrap_err()
+                .to_string()
+                .contains("script")
+        );
+    }
+}
