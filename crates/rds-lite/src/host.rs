@@ -21,6 +21,7 @@ use mr_core::{Clock, PoolStats, Time};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -46,6 +47,15 @@ pub(crate) struct Shared {
     pub(crate) signals: RwLock<HashMap<SockId, Arc<SocketSignals>>>,
     pub(crate) timer: timer::Timer,
     pub(crate) driving: Driving,
+    pub(crate) tallies: Tallies,
+}
+
+/// Counters of what happens outside of the core.
+#[derive(Default)]
+pub(crate) struct Tallies {
+    pub(crate) copied_in: AtomicU64,
+    pub(crate) copied_out: AtomicU64,
+    pub(crate) congested_waits: AtomicU64,
 }
 
 /// Ends the host when nobody has it any more.
@@ -84,7 +94,12 @@ impl Host {
 
     /// What has happened so far, under the kernel's names.
     pub fn counters(&self) -> Counters {
-        self.shared.lock().counters()
+        let mut counters = self.shared.lock().counters();
+        let tallies = &self.shared.tallies;
+        counters.copy_from_user = tallies.copied_in.load(Ordering::Relaxed);
+        counters.copy_to_user = tallies.copied_out.load(Ordering::Relaxed);
+        counters.cong_send_blocked = tallies.congested_waits.load(Ordering::Relaxed);
+        counters
     }
 
     /// All sockets.

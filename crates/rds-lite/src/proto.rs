@@ -1,7 +1,7 @@
 //! The protocol: bytes and time go in; bytes, deadlines and events come out.
 //!
 //! No socket, thread or clock is in here. [`Core`] holds everything that one host knows: its bound
-//! sockets, and one [`Connection`](connection) per pair of addresses. A driver (the crate's
+//! sockets, and one connection per pair of addresses. A driver (the crate's
 //! [`Host`](crate::Host) is one) feeds it frames and the time, carries out its [`Event`]s, and
 //! fetches what is to be sent.
 

@@ -280,6 +280,14 @@ fn blocking_calls_and_tasks_wake_each_other() {
         }
     });
     assert!(a.wait_sent(Duration::from_secs(5)));
+    let counters = first.counters();
+    let bytes = 4 * u64::from(ROUNDS);
+    assert_eq!(
+        (counters.copy_from_user, counters.send_queued),
+        (bytes, bytes / 4)
+    );
+    assert_eq!(counters.recv_delivered, u64::from(ROUNDS));
+    assert_eq!(second.counters().copy_to_user, bytes);
     a.set_receive_timeout(Some(MS));
     assert_eq!(a.recv_message().unwrap_err(), RecvError::TimedOut);
     assert!(!a.wait_readable(MS));

@@ -4,7 +4,7 @@ use crate::fabric::{Fabric, Sink};
 use crate::host::links::Links;
 use crate::host::memory::Memory;
 use crate::host::timer::Timer;
-use crate::host::{Host, Keeper, Shared};
+use crate::host::{Host, Keeper, Shared, Tallies};
 use crate::proto::{Config, ConfigError, Core};
 use crate::rdma::Regions;
 use mr_core::{Clock, SystemClock};
@@ -105,6 +105,7 @@ impl HostBuilder {
                 signals: RwLock::new(HashMap::new()),
                 timer: Timer::default(),
                 driving,
+                tallies: Tallies::default(),
             }
         });
         if driving == Driving::Threads {

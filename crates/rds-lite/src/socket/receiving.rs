@@ -6,6 +6,7 @@ use crate::socket::Socket;
 use mr_core::Time;
 use std::net::SocketAddr;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What a socket receives.
@@ -82,6 +83,8 @@ impl Socket {
         let message = self.recv_message()?;
         let len = message.payload.len().min(buffer.len());
         buffer[..len].copy_from_slice(&message.payload[..len]);
+        let copied = &self.host.shared.tallies.copied_out;
+        copied.fetch_add(len as u64, Ordering::Relaxed);
         Ok((message.payload.len(), message.from))
     }
 

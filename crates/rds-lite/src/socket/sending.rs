@@ -6,6 +6,7 @@ use crate::socket::Socket;
 use bytes::Bytes;
 use mr_core::Time;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What a socket can do without waiting.
@@ -31,7 +32,7 @@ impl Socket {
     ///
     /// [`SendError`]; the message was not queued.
     pub fn send_to(&self, message: &[u8], to: SocketAddr) -> Result<u64, SendError> {
-        self.send_bytes(Bytes::copy_from_slice(message), to)
+        self.send_bytes(self.copy_in(message), to)
     }
 
     /// Sends to the peer that the socket is [connected](Self::connect) to.
@@ -85,7 +86,7 @@ impl Socket {
     /// [`SendError::WouldBlock`], or [`SendError::Congested`] where only this destination cannot
     /// take it: a loop that waits to become writable and ignores the difference would spin.
     pub fn try_send_to(&self, message: &[u8], to: SocketAddr) -> Result<u64, SendError> {
-        let payload = Bytes::copy_from_slice(message);
+        let payload = self.copy_in(message);
         let mut sending = Sending {
             payload,
             ..Sending::default()
@@ -152,6 +153,12 @@ impl Socket {
         shared.with(|core| core.cancel(self.id, Some(to)));
     }
 
+    fn copy_in(&self, message: &[u8]) -> Bytes {
+        let copied = &self.host.shared.tallies.copied_in;
+        copied.fetch_add(message.len() as u64, Ordering::Relaxed);
+        Bytes::copy_from_slice(message)
+    }
+
     pub(crate) fn send_message(
         &self,
         message: &mut Sending,
@@ -161,7 +168,13 @@ impl Socket {
         loop {
             let epoch = self.signals.writable.epoch();
             match self.try_send_message(message, to) {
-                Err(SendError::WouldBlock | SendError::Congested(_)) if self.blocks() => {
+                Err(refusal @ (SendError::WouldBlock | SendError::Congested(_)))
+                    if self.blocks() =>
+                {
+                    if matches!(refusal, SendError::Congested(_)) {
+                        let waits = &self.host.shared.tallies.congested_waits;
+                        waits.fetch_add(1, Ordering::Relaxed);
+                    }
                     let timeout = self.options().send_timeout;
                     deadline = deadline.or_else(|| self.deadline(timeout));
                     self.wait_to_send(epoch, deadline)?;

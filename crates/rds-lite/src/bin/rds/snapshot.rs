@@ -79,11 +79,13 @@ pub(crate) fn pool(host: &Host) -> Value {
         return Value::Null;
     };
     json!({
-        "rdma_mr_used": stats.leases,
-        "rdma_mr_pool_flush": stats.flushes,
-        "rdma_mr_pool_wait": stats.waits,
-        "rdma_mr_pool_depleted": stats.depleted,
-        "rdma_mr_reused": stats.reused,
+        "ib_rdma_mr_alloc": stats.regions.total(),
+        "ib_rdma_mr_free": stats.regions.freed,
+        "ib_rdma_mr_used": stats.leases,
+        "ib_rdma_mr_pool_flush": stats.flushes,
+        "ib_rdma_mr_pool_wait": stats.waits,
+        "ib_rdma_mr_pool_depleted": stats.depleted,
+        "ib_rdma_mr_reused": stats.reused,
         "clean": stats.regions.clean,
         "leased": stats.regions.leased,
         "reusable": stats.regions.reusable,
