@@ -9,12 +9,12 @@
 mod common;
 
 use common::{World, at, live_host};
-use mr_core::{Access, Driver, ErrorKind, Pool, SystemClock};
-use mr_mock::{Call, Fault, FaultBackend, FaultPlan, MockHca, Preset, When};
+use mr_core::{Access, Driver, ErrorKind, Pool, PoolStats, RemoteKey, SystemClock, Time};
+use mr_mock::{Call, Fault, FaultBackend, FaultPlan, MockError, MockHca, MockRegion, Preset, When};
 use mr_policies::Policy;
 use rds_lite::fabric::mock::{Faults, MockNetwork};
 use rds_lite::proto::{Notification, SendError, Status};
-use rds_lite::rdma::{FreeOutcome, MrError, MrFlags, PoolRegions};
+use rds_lite::rdma::{FreeOutcome, Leased, MrError, MrFlags, PoolRegions, Regions, StillAlive};
 use rds_lite::{Driving, Host, Incoming, RdmaFlags, RdmaOp, RecvError, Socket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -489,4 +489,78 @@ fn a_closed_socket_leaves_no_key_behind() {
         );
     }
     assert_eq!(world.hosts[0].pool_stats().unwrap().regions.clean, 16);
+}
+
+/// A pool over a driver that forgets the tag, as mthca and mlx4 did: every use has one key.
+struct Forgetful;
+
+#[derive(Debug)]
+struct SameKey(Vec<u8>);
+
+impl Regions for Forgetful {
+    fn lease(
+        &self,
+        buffer: Vec<u8>,
+        _access: Access,
+        _patience: Duration,
+    ) -> Result<Box<dyn Leased>, MrError> {
+        Ok(Box::new(SameKey(buffer)))
+    }
+
+    fn flush(&self) -> bool {
+        true
+    }
+
+    fn reclaim(&self, _to: &mut Vec<Vec<u8>>) {}
+
+    fn step(&self) -> Option<Time> {
+        None
+    }
+
+    fn stats(&self) -> PoolStats {
+        panic!("nobody asks")
+    }
+}
+
+impl Leased for SameKey {
+    fn key(&self) -> RemoteKey {
+        RemoteKey::from_bits(0x4200)
+    }
+
+    fn addr(&self) -> u64 {
+        self.0.as_ptr().addr() as u64
+    }
+
+    fn release(self: Box<Self>) {}
+
+    fn invalidate(self: Box<Self>) -> Result<Vec<u8>, StillAlive> {
+        Ok(self.0)
+    }
+}
+
+/// The meter sees what it is there for, and nothing else.
+#[test]
+fn a_key_that_comes_back_while_stale_is_noticed() {
+    let clock = Arc::new(SystemClock::new());
+    let network = MockNetwork::new(clock.clone(), 1);
+    let hca = MockHca::new(&Preset::named("connectx-5").unwrap());
+    let host = Host::builder(network.fabric(Some(hca)))
+        .clock(clock)
+        .regions(Forgetful)
+        .build()
+        .unwrap();
+    let socket = host.bind(at(1, 5)).unwrap();
+    let first = lend(&socket, MrFlags::empty());
+    assert!(matches!(
+        socket.free_mr(first, true),
+        Ok(FreeOutcome::Dead(_))
+    ));
+    let second = lend(&socket, MrFlags::empty());
+    assert_eq!(host.keys_reissued_while_stale(), 0, "the first was dead");
+    assert_eq!(
+        socket.free_mr(second, false).unwrap(),
+        FreeOutcome::InProgress
+    );
+    lend(&socket, MrFlags::empty());
+    assert_eq!(host.keys_reissued_while_stale(), 1);
 }

@@ -93,7 +93,10 @@ fn a_host_that_ends_and_comes_back_gets_what_it_has_not_had() {
     assert!(a.wait_sent(LONG));
     drop(b);
     drop(second);
-    // Never sent to the old one, so as good for the new one.
+    // Once the loss is noticed, what is sent was never sent to the old one.
+    while first.connections()[0].state.has_link() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     a.send_to(b"two", at(2, 6)).unwrap();
     let second = host(port);
     let b = second.bind(at(2, 6)).unwrap();
@@ -126,4 +129,41 @@ fn many_small_messages_arrive_in_order_under_load_from_both_sides() {
         scope.spawn(|| check(&a));
         check(&b);
     });
+}
+
+/// Whatever a peer writes, it ends its own connection and nothing else.
+#[test]
+fn noise_on_a_connection_ends_only_that() {
+    use std::io::{Read, Write};
+    let port = free_port();
+    let receiver = host(port).bind(at(3, 6)).unwrap();
+    let mut noise = 0x9e37_79b9_7f4a_7c15_u64;
+    for round in 0..40 {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let mut socket = socket.unwrap();
+        socket.bind(&at(1, 0).into()).unwrap();
+        socket.connect(&at(3, port).into()).unwrap();
+        socket.set_write_timeout(Some(LONG)).unwrap();
+        let mut bytes = vec![0; 100_000];
+        for byte in &mut bytes {
+            noise = noise
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            *byte = (noise >> 56) as u8;
+        }
+        if round % 2 == 0 {
+            // A plausible beginning: no checksum, and a length that may be.
+            bytes[16..18].fill(0);
+            bytes[30..32].fill(0);
+        }
+        // The receiver may end the connection in the middle of it.
+        let _ = socket.write_all(&bytes);
+        if round % 4 == 1 {
+            socket.set_read_timeout(Some(LONG)).unwrap();
+            let _ = socket.read_to_end(&mut Vec::new());
+        }
+    }
+    let sender = host(port).bind(at(2, 5)).unwrap();
+    sender.send_to(b"still there", at(3, 6)).unwrap();
+    assert_eq!(receive(&receiver), b"still there");
 }
