@@ -98,8 +98,9 @@ pub trait Sink: Send + Sync {
     /// Frames have arrived, in order. They are taken out of `frames`.
     fn frames(&self, id: LinkId, frames: &mut Vec<Arrival>);
 
-    /// A buffer for a message of `len` bytes, if the budget has room.
-    fn buffer(&self, len: usize) -> Option<Buf>;
+    /// A buffer for the message behind `header`, if the budget has room; congestion maps always find
+    /// some.
+    fn buffer(&self, header: &[u8; crate::wire::HEADER_LEN]) -> Option<Buf>;
 
     /// A link that could take no more can again.
     fn writable(&self, id: LinkId);

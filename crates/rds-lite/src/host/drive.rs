@@ -3,6 +3,7 @@
 use crate::fabric::{Arrival, ArrivedPayload, Link, Sink};
 use crate::host::{Driving, Shared};
 use crate::proto::{Buf, Core, Event, LinkId, Path, Payload, RdmaDone};
+use crate::wire::HEADER_LEN;
 use mr_core::Time;
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -147,8 +148,8 @@ impl Sink for Shared {
         });
     }
 
-    fn buffer(&self, len: usize) -> Option<Buf> {
-        self.buffers.get(len)
+    fn buffer(&self, header: &[u8; HEADER_LEN]) -> Option<Buf> {
+        self.buffers.get_for(header)
     }
 
     fn writable(&self, id: LinkId) {

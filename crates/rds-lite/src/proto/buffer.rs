@@ -1,5 +1,6 @@
 //! Buffers of received messages: recycled, and bounded by a budget.
 
+use crate::wire::{Flags, HEADER_LEN, MAP_LEN};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,9 +41,30 @@ impl BufPool {
     /// A buffer of `len` bytes of any content; `None` if the budget does not allow it, or it would
     /// be longer than 1 MiB.
     pub fn get(self: &Arc<Self>, len: usize) -> Option<Buf> {
+        self.get_within(len, self.budget)
+    }
+
+    /// A buffer for what frees others: congestion maps. It counts, and is given whatever the budget
+    /// says; each connection has at most one.
+    pub fn get_reserved(self: &Arc<Self>, len: usize) -> Option<Buf> {
+        self.get_within(len, usize::MAX)
+    }
+
+    /// The buffer for the message behind `header`, as far as that can be told from it.
+    pub(crate) fn get_for(self: &Arc<Self>, header: &[u8; HEADER_LEN]) -> Option<Buf> {
+        let len = u32::from_be_bytes([16, 17, 18, 19].map(|at| header[at])) as usize;
+        let is_map = header[24] == Flags::CONG_BITMAP.bits() && len == MAP_LEN;
+        if is_map {
+            self.get_reserved(len)
+        } else {
+            self.get(len)
+        }
+    }
+
+    fn get_within(self: &Arc<Self>, len: usize, budget: usize) -> Option<Buf> {
         let class = CLASSES.iter().position(|&(size, _)| len <= size)?;
         let size = CLASSES[class].0;
-        if self.out.fetch_add(size, Ordering::Relaxed) + size > self.budget {
+        if self.out.fetch_add(size, Ordering::Relaxed) + size > budget {
             self.out.fetch_sub(size, Ordering::Relaxed);
             return None;
         }

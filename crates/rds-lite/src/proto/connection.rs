@@ -59,6 +59,8 @@ pub(crate) struct Connection {
     pub(crate) path: Path,
     pub(crate) state: LinkState,
     pub(crate) incarnation: u64,
+    /// When the latest link was made.
+    pub(crate) opened_at: Time,
 
     // Sending.
     pub(crate) next_tx: u64,
@@ -111,6 +113,7 @@ impl Connection {
             path,
             state: LinkState::Down,
             incarnation: 0,
+            opened_at: Time::ZERO,
             next_tx: 1,
             queue: VecDeque::new(),
             unacked: VecDeque::new(),

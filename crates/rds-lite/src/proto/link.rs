@@ -54,9 +54,10 @@ impl Core {
             return;
         };
         let index = conn.index as usize;
-        // The peer would not ask if it had a link: this side's is dead and does not know it.
-        let state = conn.state;
-        if state.has_link() {
+        // The peer would not ask if it had a link: this side's is dead and does not know it. Unless
+        // it is so young that the peer may have asked before it had it.
+        let young = now.since(conn.opened_at) < self.config.greet_timeout;
+        if self.conns[index].state.has_link() && !young {
             self.fault(now, index, DropReason::Replaced);
         }
         let conn = &mut self.conns[index];
@@ -178,6 +179,7 @@ impl Core {
         self.step(index, LinkEvent::Opened);
         let conn = &mut self.conns[index];
         conn.dial_at = None;
+        conn.opened_at = now;
         conn.forget_link();
         if !self.kind.greets {
             return self.greeted(now, index);

@@ -101,7 +101,7 @@ impl Core {
                 self.fault(now, index, DropReason::BadFragment);
                 return None;
             }
-            None => match self.buffers.get(len) {
+            None => match self.buffers.get_for(&header.encode_unchecked()) {
                 Some(buf) => Partial {
                     header: *header,
                     buf,

@@ -453,6 +453,13 @@ fn what_has_no_buffer_is_shed_and_comes_again_while_acknowledgements_go_on() {
     pair.run(all);
     assert!(pair.cores[1].is_shedding());
     assert!(pair.cores[1].buffers.in_use() <= 2 << 20);
+    // Maps find a buffer all the same.
+    pair.cores[0].set_local_bit(addr(0), true);
+    pair.run(all);
+    assert!(pair.conn(1).peer_map.contains(7));
+    pair.cores[0].set_local_bit(addr(0), false);
+    pair.run(all);
+    assert!(pair.conn(1).peer_map.is_empty());
     // The other way, the pool emptied by the sender holds up nothing.
     let mut back = Sending {
         payload: Bytes::from_static(b"back"),

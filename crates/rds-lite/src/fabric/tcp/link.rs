@@ -94,6 +94,8 @@ impl TcpLink {
         self.closed.store(true, Ordering::SeqCst);
         // Wakes whoever reads or writes. It fails if the peer was faster; that is as good.
         let _ = self.socket.shutdown(Shutdown::Both);
+        // A writer that is about to sleep holds the lock from its last look until it sleeps.
+        drop(self.lock());
         self.changed.notify_all();
     }
 

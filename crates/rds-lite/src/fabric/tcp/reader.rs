@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
             host.frames(id, &mut self.arrivals);
         }
         self.start += HEADER_LEN;
-        let payload = match host.buffer(len) {
+        let payload = match host.buffer(&header) {
             Some(mut buf) => {
                 self.read_message(buf.bytes_mut())?;
                 ArrivedPayload::Whole(buf)
