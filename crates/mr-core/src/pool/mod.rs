@@ -46,6 +46,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The most flushes that one step runs.
+const FLUSHES_PER_STEP: usize = 16;
+
 /// A pool of regions over one backend, under one policy.
 ///
 /// `M` is the type of the buffers; the pool owns each from its lease until its key is dead. All
@@ -142,18 +145,20 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         self.core.unclaimed.lock().take(to, most)
     }
 
-    /// Does all that is due now, and says when to be called again; `None` while nothing is stale.
+    /// Does what is due now, and says when to be called again; `None` while nothing is stale.
     ///
     /// This is what the flusher thread does; with [`Driver::Manual`](crate::Driver::Manual) the
-    /// user does it, whenever [`next_due`](Self::next_due) has come.
+    /// user does it, whenever [`next_due`](Self::next_due) has come. One call runs a bounded number
+    /// of flushes: where keys become due as fast as they are killed, it returns a time that has come.
     pub fn step(&self) -> Option<Time> {
-        loop {
+        for _ in 0..FLUSHES_PER_STEP {
             let due = self.core.due();
             match due.flush {
                 Some(flush) => flush.run(),
                 None => return due.next,
             }
         }
+        self.next_due()
     }
 
     /// Begins what is due now, without running it: [`step`](Self::step) in slow motion, for those
