@@ -9,8 +9,8 @@ use crate::pool::handback::{Handback, Pending};
 use crate::pool::shard::Boxed;
 use crate::pool::slot::{Fate, Mapping, Superseded};
 use crate::{
-    Access, DmaBuffer, ErrorKind, InvalidateError, Keys, LeaseError, LeaseRefusal, LocalKey,
-    MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope,
+    Access, DmaBuffer, ErrorKind, InvalidateError, KeyTag, Keys, LeaseError, LeaseRefusal,
+    LocalKey, MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope,
 };
 use std::fmt;
 use std::ops::Deref;
@@ -193,9 +193,20 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Leases a region for `buffer`, waiting for one at most `patience`; without it, not at all.
     pub(crate) fn lease(
         &self,
+        buffer: M,
+        access: Access,
+        patience: Option<Duration>,
+    ) -> Leased<B, M> {
+        self.lease_by(buffer, access, patience, B::map)
+    }
+
+    /// The same, mapped by `map`: one of the ways that the backend has.
+    pub(crate) fn lease_by(
+        &self,
         mut buffer: M,
         access: Access,
         patience: Option<Duration>,
+        map: impl FnOnce(&B, &mut B::Region, MemoryRange<'_>, Access, KeyTag) -> Result<Keys, B::Error>,
     ) -> Leased<B, M> {
         let found = self.check_fit(&mut buffer).and_then(|bytes| {
             if self.over_bound.load(Ordering::Relaxed) {
@@ -207,7 +218,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             }
         });
         match found {
-            Ok(slot) => self.map(slot, buffer, access),
+            Ok(slot) => self.map(slot, buffer, access, map),
             Err(reason) => Err(LeaseError {
                 reason,
                 buffer: Some(buffer),
@@ -341,7 +352,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// Has the backend map `buffer` with the drawn region.
-    fn map(&self, mut slot: Boxed<B, M>, mut buffer: M, access: Access) -> Leased<B, M> {
+    fn map(
+        &self,
+        mut slot: Boxed<B, M>,
+        mut buffer: M,
+        access: Access,
+        map: impl FnOnce(&B, &mut B::Region, MemoryRange<'_>, Access, KeyTag) -> Result<Keys, B::Error>,
+    ) -> Leased<B, M> {
         let before = slot.state();
         if !slot.enter(RegionState::Leased) {
             self.fail_internally(slot);
@@ -357,7 +374,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         };
         let addr = memory.addr();
         let tag = slot.tag;
-        match self.ask_backend(|backend| backend.map(&mut slot.region, memory, access, tag)) {
+        match self.ask_backend(|backend| map(backend, &mut slot.region, memory, access, tag)) {
             Some(Ok(keys)) => {
                 if before == RegionState::Reusable {
                     self.supersede(&mut slot);
