@@ -47,6 +47,8 @@ mod backend;
 mod buffer;
 mod clock;
 mod config;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 mod exposure;
 mod key;
