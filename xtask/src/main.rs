@@ -1,8 +1,9 @@
-//! The chores of this workspace: `cargo xtask test`, `lint`, `setup`, `hw`.
+//! The chores of this workspace: `cargo xtask test`, `lint`, `bench`, `setup`, `hw`.
 //!
 //! Every command streams what it runs, stops at the first thing that makes the rest pointless, and
 //! returns non-zero when anything failed.
 
+mod bench;
 mod hw;
 mod libclang;
 mod licences;
@@ -34,6 +35,8 @@ enum Chore {
     Test,
     /// Formatting, clippy, docs, licences and advisories; warnings are errors
     Lint(lint::Options),
+    /// Measure what a lease costs, as a table of ratios
+    Bench(bench::Options),
     /// Install what the members are built with that need libibverbs
     Setup(setup::Options),
     /// Run tests or a command where there is an RDMA device: in a virtual machine, or on this one
@@ -62,6 +65,7 @@ fn run(chore: &Chore) -> Result<ExitCode> {
     match chore {
         Chore::Test => test::run(),
         Chore::Lint(options) => lint::run(options),
+        Chore::Bench(options) => bench::run(options),
         Chore::Setup(options) => setup::run(options),
         Chore::Hw(options) => hw::run(options),
     }

@@ -22,6 +22,9 @@ pub(crate) const VM: &[&str] = &[
 /// What the crate `mr-verbs` is built with, libclang apart.
 pub(crate) const BUILD: &[&str] = &["libibverbs-dev", "librdmacm-dev", "pkg-config"];
 
+/// What the program that times UCX's registration cache is built with.
+pub(crate) const UCX: &[&str] = &["gcc", "libc6-dev", "libucx-dev"];
+
 /// The package of a well-known RDMA tool.
 pub(crate) fn of_tool(program: &str) -> Option<&'static str> {
     match program {

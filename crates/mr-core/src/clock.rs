@@ -97,10 +97,14 @@ impl ManualClock {
         }
     }
 
-    /// Moves the clock on by `by`.
+    /// Moves the clock on by `by`; at the end of time (584 years) it stops.
     pub fn advance(&self, by: Duration) {
         let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
-        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+        let later = |now: u64| Some(now.saturating_add(nanos));
+        // It always succeeds: `later` always says something.
+        let _ = self
+            .nanos
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
     /// Moves the clock to `to`; a time that has passed leaves it as it is.
@@ -150,6 +154,9 @@ mod tests {
         assert_eq!(clock.now(), Time::from_nanos(3000));
         assert_eq!(Time::from_nanos(5).since(clock.now()), Duration::ZERO);
         assert_eq!(clock.now() + Duration::MAX, Time::from_nanos(u64::MAX));
+        clock.advance(Duration::MAX);
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!(clock.now(), Time::from_nanos(u64::MAX));
     }
 
     #[test]

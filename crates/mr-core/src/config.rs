@@ -35,7 +35,8 @@ pub struct PoolConfig {
     /// has, whichever is less.
     pub capacity: u32,
     /// A flush is due when this many regions are stale, whatever the policy says; until it has
-    /// begun, leases help with it. Defaults to `None`: the capacity.
+    /// begun, leases help with it. At least 1; above the capacity it never comes to that, and a
+    /// pool whose regions are all stale goes on reusing them. Defaults to `None`: the capacity.
     pub max_stale: Option<u32>,
     /// The same for the bytes behind stale keys. Defaults to 1 GiB.
     pub max_stale_bytes: u64,
@@ -60,7 +61,8 @@ pub struct PoolConfig {
     /// When a region in quarantine is tried again first; the time doubles from try to try, up to
     /// 1024 times. Defaults to 10 ms.
     pub retry_after: Duration,
-    /// How often a region in quarantine is tried again before it counts as leaked. Defaults to 10.
+    /// How often a region in quarantine is tried again before it counts as leaked, at most a
+    /// million times. Defaults to 10.
     pub max_retries: u32,
     /// Defaults to [`Driver::Thread`].
     pub driver: Driver,
@@ -104,7 +106,7 @@ impl PoolConfig {
     ) -> Result<(), BuildError<E>> {
         let most = capabilities.max_regions;
         within("capacity", self.capacity, 1, most)?;
-        within("max_stale", self.max_stale(), 1, self.capacity)?;
+        within("max_stale", self.max_stale(), 1, u32::MAX)?;
         within("max_stale_bytes", self.max_stale_bytes, 1, u64::MAX)?;
         within("shards", self.shards, 1, 256)?;
         within(
@@ -119,6 +121,7 @@ impl PoolConfig {
             Duration::from_micros(1),
             Duration::from_secs(60),
         )?;
+        within("max_retries", self.max_retries, 0, 1_000_000)?;
         within(
             "max_batch of the backend",
             capabilities.max_batch,

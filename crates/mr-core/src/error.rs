@@ -151,6 +151,10 @@ pub enum FlushError {
         /// How long the call waited.
         waited: Duration,
     },
+    /// The call came from within the flush that it would have to wait for: from the backend, or
+    /// from the drop of a buffer.
+    #[error("called from within a flush, which cannot wait for itself: flush later")]
+    WithinFlush,
     /// The pool is poisoned.
     #[error(transparent)]
     Poisoned(#[from] Poisoned),

@@ -26,15 +26,19 @@ const TRANSITIONS: [(RegionState, RegionState, &str); 13] = {
     [
         (Clean, Leased, "lease"),
         (Reusable, Leased, "lease before the flush"),
-        (Leased, Clean, "map refused, or invalidated by the peer"),
+        (Leased, Clean, "map refused"),
         (Leased, Reusable, "release for reuse, or map refused"),
         (Leased, Worn, "release"),
-        (Leased, InFlush, "invalidate now"),
+        (
+            Leased,
+            InFlush,
+            "invalidate now, or invalidated by the peer",
+        ),
         (Leased, Quarantined, "map failed and left the keys unknown"),
         (Reusable, InFlush, "flush of all stale regions"),
+        (Reusable, Worn, "put back while a flush waits for it"),
         (Worn, InFlush, "flush"),
         (InFlush, Clean, "keys dead"),
-        (InFlush, Worn, "flush given up before the backend was asked"),
         (InFlush, Quarantined, "invalidation failed"),
         (Quarantined, InFlush, "retry"),
     ]

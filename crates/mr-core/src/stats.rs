@@ -95,6 +95,8 @@ pub struct RegionCounts {
     pub quarantined: u32,
     /// Freed by a shutdown.
     pub freed: u32,
+    /// Gone in a call of the backend that was to free them, and panicked.
+    pub lost: u32,
 }
 
 impl RegionCounts {
@@ -107,6 +109,7 @@ impl RegionCounts {
             + self.in_flush
             + self.quarantined
             + self.freed
+            + self.lost
     }
 }
 

@@ -17,6 +17,10 @@
 //! (with byte-sized atomics; that is what [`mr_core::RawMemory`] asks for) therefore sees old or
 //! new bytes, as with real DMA, and no data race.
 
+mod ghost;
+
+pub use ghost::{GhostBuffer, GhostMemory};
+
 use mr_core::MemoryRange;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -47,6 +47,7 @@ mod tpt;
 
 pub use cost::Costs;
 pub use counters::Counters;
+pub use dma::{GhostBuffer, GhostMemory};
 pub use error::MockError;
 pub use faults::{Call, Fault, FaultBackend, FaultControl, FaultError, FaultPlan, When};
 pub use hca::{MockHca, MockRegion};

@@ -61,7 +61,7 @@ mod named;
 mod parse_error;
 mod periodic;
 mod policy;
-mod quantity;
+pub mod quantity;
 mod range;
 #[cfg(feature = "serde")]
 mod serde;

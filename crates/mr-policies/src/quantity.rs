@@ -8,7 +8,7 @@ use std::fmt;
 
 /// A unit, and how many of the smallest unit it is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unit {
+pub struct Unit {
     name: &'static str,
     size: u64,
 }
@@ -18,7 +18,7 @@ const fn unit(name: &'static str, size: u64) -> Unit {
 }
 
 /// Units of time, in nanoseconds, the largest first.
-pub(crate) const TIME: &[Unit] = &[
+pub const TIME: &[Unit] = &[
     unit("d", 86_400_000_000_000),
     unit("h", 3_600_000_000_000),
     unit("min", 60_000_000_000),
@@ -29,7 +29,7 @@ pub(crate) const TIME: &[Unit] = &[
 ];
 
 /// Units of stale keys times their age, in key-nanoseconds, the largest first.
-pub(crate) const KEY_TIME: &[Unit] = &[
+pub const KEY_TIME: &[Unit] = &[
     unit("key-s", 1_000_000_000),
     unit("key-ms", 1_000_000),
     unit("key-us", 1000),
@@ -37,7 +37,7 @@ pub(crate) const KEY_TIME: &[Unit] = &[
 ];
 
 /// Units of memory, in bytes, the largest first.
-pub(crate) const BYTES: &[Unit] = &[
+pub const BYTES: &[Unit] = &[
     unit("TiB", 1 << 40),
     unit("TB", 1_000_000_000_000),
     unit("GiB", 1 << 30),
@@ -51,13 +51,19 @@ pub(crate) const BYTES: &[Unit] = &[
 
 /// Why a text is no quantity, and the byte at which that shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BadQuantity {
-    pub(crate) at: usize,
-    pub(crate) reason: &'static str,
+pub struct BadQuantity {
+    /// The byte.
+    pub at: usize,
+    /// What is wrong.
+    pub reason: &'static str,
 }
 
-/// Reads a number and one of `units`, without a space between them.
-pub(crate) fn parse(text: &str, units: &[Unit]) -> Result<u64, BadQuantity> {
+/// Reads a number and one of `units`, without a space between them, as a number of the smallest.
+///
+/// # Errors
+///
+/// Something else, a number that does not come out whole, or one beyond 64 bits.
+pub fn parse(text: &str, units: &[Unit]) -> Result<u64, BadQuantity> {
     let bad = |at, reason| Err(BadQuantity { at, reason });
     let number_end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -106,8 +112,8 @@ fn part_of(fraction: &str, size: u64) -> Option<u64> {
     u64::try_from(product / scale).ok()
 }
 
-/// The quantity in the largest of `units` that divides it.
-pub(crate) fn show(value: u64, units: &'static [Unit]) -> impl fmt::Display {
+/// The quantity in the largest of `units` that divides it, as [`parse`] reads it.
+pub fn show(value: u64, units: &'static [Unit]) -> impl fmt::Display {
     let divides = |unit: &&Unit| unit.size == 1 || (value != 0 && value.is_multiple_of(unit.size));
     let unit = units.iter().find(divides).copied();
     fmt::from_fn(move |f| match unit {

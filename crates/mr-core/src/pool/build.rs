@@ -2,7 +2,8 @@
 
 use crate::exposure::Ledger;
 use crate::pool::Pool;
-use crate::pool::core::{Abroad, Core};
+use crate::pool::abroad::Abroad;
+use crate::pool::core::Core;
 use crate::pool::depot::Depot;
 use crate::pool::driver::Flusher;
 use crate::pool::gate::Gate;
@@ -19,6 +20,7 @@ use crate::{
 use crossbeam_utils::CachePadded;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::time::Duration;
@@ -120,7 +122,7 @@ impl<B: MrBackend> PoolBuilder<B> {
             queue: Queue::new(),
             quarantine: Mutex::new(Quarantine::new()),
             unclaimed: Mutex::new(Unclaimed::new(config.max_unclaimed())),
-            abroad: Abroad::default(),
+            abroad: Abroad::new(),
             due_at: AtomicU64::new(u64::MAX),
             over_bound: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -129,7 +131,9 @@ impl<B: MrBackend> PoolBuilder<B> {
             exhausted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             freed: AtomicU32::new(0),
-            not_freed: AtomicU32::new(0),
+            lost: AtomicU32::new(0),
+            winding_up: AtomicBool::new(false),
+            wind_up_by: Mutex::new(None),
             config,
         });
         let pool = Pool {
@@ -152,29 +156,44 @@ fn alloc_all<B: MrBackend, M: DmaBuffer>(
 ) -> Result<Vec<Boxed<B, M>>, BuildError<B::Error>> {
     let mut slots: Vec<Boxed<B, M>> = Vec::with_capacity(wanted as usize);
     for id in 0..wanted {
-        match backend.alloc() {
-            Ok(region) => {
+        match catch_unwind(AssertUnwindSafe(|| backend.alloc())) {
+            Ok(Ok(region)) => {
                 let tag = KeyTag::new(random.next_u32() as u8);
                 slots.push(Box::new(Slot::new(region, id, tag)));
             }
-            Err(source) => {
-                let mut leaked = None;
-                for slot in slots {
-                    if let Err(failure) = backend.dealloc(slot.region) {
-                        let (count, first) = leaked.unwrap_or((0, failure.error));
-                        leaked = Some((count + 1, first));
-                    }
-                }
+            Ok(Err(source)) => {
                 return Err(BuildError::Alloc {
                     made: id,
                     wanted,
                     source,
-                    leaked,
+                    leaked: free_all(backend, slots),
                 });
+            }
+            // There is no pool yet that could be poisoned: it is the caller's panic.
+            Err(panic) => {
+                free_all(backend, slots);
+                resume_unwind(panic);
             }
         }
     }
     Ok(slots)
+}
+
+/// Frees all regions; how many could not be freed, and why the first could not. One whose freeing
+/// panicked is gone.
+fn free_all<B: MrBackend, M: DmaBuffer>(
+    backend: &B,
+    slots: Vec<Boxed<B, M>>,
+) -> Option<(u32, B::Error)> {
+    let mut leaked = None;
+    for slot in slots {
+        let freed = catch_unwind(AssertUnwindSafe(|| backend.dealloc(slot.region)));
+        if let Ok(Err(failure)) = freed {
+            let (count, first) = leaked.unwrap_or((0, failure.error));
+            leaked = Some((count + 1, first));
+        }
+    }
+    leaked
 }
 
 /// Fisher and Yates.

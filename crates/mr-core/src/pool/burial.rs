@@ -3,7 +3,6 @@
 use crate::exposure::Ledger;
 use crate::pool::core::Core;
 use crate::pool::handback::{Arrival, Handback};
-use crate::pool::shard::Boxed;
 use crate::pool::slot::{Fate, Mapping, StaleSum};
 use crate::sync::Mutex;
 use crate::{DmaBuffer, MrBackend, Time};
@@ -70,33 +69,12 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         drop.into_iter().chain(collect).for_each(drop_quietly);
     }
 
-    /// Lets go of a mapping whose key a remap of its region has killed.
-    pub(crate) fn bury_replaced(&self, mut mapping: Mapping<M>) {
-        let dead = self.now();
+    /// Lets go of a mapping whose key is dead although its region is leased, or just about to be.
+    pub(crate) fn bury_one(&self, mut mapping: Mapping<M>, dead: Time) {
         let mut estate = Estate::new();
         let mut ledger = self.my_ledger().lock();
-        let sum = StaleSum::of(&mapping);
-        self.abroad.come_home(&sum);
-        ledger.close(&sum, dead);
+        ledger.close(&StaleSum::of(&mapping), dead);
         estate.settle(&mut mapping, dead, &mut ledger);
-        drop(ledger);
-        self.distribute(estate);
-    }
-
-    /// Lets go of earlier mappings that a fence has killed while their region was leased.
-    pub(crate) fn bury_fenced(&self, slot: &mut Boxed<B, M>) {
-        let fence = self.gate.last_fence();
-        let dead = slot
-            .earlier
-            .partition_point(|earlier| earlier.remapped < fence.started);
-        let mut estate = Estate::new();
-        let mut ledger = self.my_ledger().lock();
-        for mut earlier in slot.earlier.drain(..dead) {
-            let sum = StaleSum::of(&earlier.mapping);
-            self.abroad.come_home(&sum);
-            ledger.close(&sum, fence.completed);
-            estate.settle(&mut earlier.mapping, fence.completed, &mut ledger);
-        }
         drop(ledger);
         self.distribute(estate);
     }

@@ -17,6 +17,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             in_flush: self.gate.in_flush().regions,
             quarantined: self.quarantine.lock().wards().regions,
             freed: self.freed.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
             leased: self.leased(),
             ..RegionCounts::default()
         };
@@ -39,7 +40,9 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let wards = self.quarantine.lock().wards();
         let in_flush = self.gate.in_flush();
         let mut oldest = earlier(wards.oldest, in_flush.oldest);
-        let mut alive = in_flush.sum;
+        let (mut alive, superseded) = self.abroad.all();
+        oldest = earlier(oldest, superseded);
+        alive.merge(&in_flush.sum);
         alive.merge(&wards.sum);
         for shard in &self.shards {
             let shard = shard.lock();
@@ -56,7 +59,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         };
         PoolStats {
             regions: self.regions(),
-            leases: tally.out.saturating_sub(refused),
+            leases: tally.out.saturating_sub(tally.unmapped),
             waits: self.waits.load(Ordering::Relaxed),
             depleted: self.exhausted.load(Ordering::Relaxed),
             refused,
@@ -76,8 +79,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             largest_flush: flushes.largest,
             flush_durations: flushes.durations,
             stale: Load {
-                keys: alive.keys + self.abroad.keys.load(Ordering::Relaxed),
-                bytes: alive.bytes + self.abroad.bytes.load(Ordering::Relaxed),
+                keys: alive.keys,
+                bytes: alive.bytes,
             },
             peak_stale: Load {
                 keys: flushes.peak_stale,

@@ -1,7 +1,8 @@
 //! What all parts of a pool share.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Deadline};
 use crate::exposure::Ledger;
+use crate::pool::abroad::{Abroad, Journey};
 use crate::pool::depot::Depot;
 use crate::pool::gate::Gate;
 use crate::pool::quarantine::Quarantine;
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 type Locked<B, M> = CachePadded<ShortLock<Shard<B, M>>>;
 
 /// The shared state of a pool. No two of its locks are held at the same time, except a waiter's
-/// under the queue's; and none during a call of the backend, the policy or a buffer's drop.
+/// under the queue's, and that of `abroad` under a shard's; and none during a call of the backend, the policy or a buffer's drop.
 pub(crate) struct Core<B: MrBackend, M> {
     pub(crate) backend: B,
     pub(crate) policy: Box<dyn InvalidationPolicy>,
@@ -49,27 +50,10 @@ pub(crate) struct Core<B: MrBackend, M> {
     pub(crate) exhausted: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) freed: AtomicU32,
-    pub(crate) not_freed: AtomicU32,
-}
-
-/// Stale keys of regions that have been leased again before a flush killed them. They are on no
-/// list; a fence for the whole HCA reaches them all the same.
-#[derive(Default)]
-pub(crate) struct Abroad {
-    pub(crate) keys: AtomicU64,
-    pub(crate) bytes: AtomicU64,
-}
-
-impl Abroad {
-    fn leave(&self, sum: &StaleSum) {
-        self.keys.fetch_add(sum.keys, Ordering::Relaxed);
-        self.bytes.fetch_add(sum.bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn come_home(&self, sum: &StaleSum) {
-        self.keys.fetch_sub(sum.keys, Ordering::Relaxed);
-        self.bytes.fetch_sub(sum.bytes, Ordering::Relaxed);
-    }
+    pub(crate) lost: AtomicU32,
+    /// The flusher is to end the pool, by this time.
+    pub(crate) winding_up: AtomicBool,
+    pub(crate) wind_up_by: Mutex<Option<Deadline>>,
 }
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
@@ -133,7 +117,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             last_flush: self.gate.last_flush(),
             ..StaleView::default()
         };
-        let mut sum = StaleSum::default();
+        let (mut sum, oldest) = self.abroad.due(now);
+        view.oldest = oldest;
         let mut credit = Credit::default();
         for shard in &self.shards {
             let glance = shard.lock().glance();
@@ -183,23 +168,32 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// `bytes`.
     pub(crate) fn draw(&self, bytes: u64) -> Option<Boxed<B, M>> {
         let mine = self.my_shard();
-        let slot = self.shards[mine]
-            .lock()
-            .draw(bytes, || self.depot.is_empty());
-        let slot = match slot {
-            Some(slot) => slot,
-            None => self.draw_elsewhere(mine, bytes)?,
-        };
-        if slot.state() == RegionState::Reusable {
-            self.abroad.leave(&slot.stale());
+        let mut shard = self.shards[mine].lock();
+        match shard.draw(bytes, || self.depot.is_empty()) {
+            Some(mut slot) => {
+                self.depart(&mut slot);
+                Some(slot)
+            }
+            None => {
+                drop(shard);
+                self.draw_elsewhere(mine, bytes)
+            }
         }
-        Some(slot)
     }
 
-    /// The stale mappings that a region has brought back from a lease are on a list again.
-    pub(crate) fn come_home(&self, slot: &Slot<B, M>) {
-        if !slot.earlier.is_empty() {
-            self.abroad.come_home(&slot.earlier_sum());
+    /// A region has just been taken off a list, whose lock is held: if it is stale, no flush may
+    /// overlook it from now on.
+    fn depart(&self, slot: &mut Slot<B, M>) {
+        if slot.state() == RegionState::Reusable {
+            slot.journey = Some(self.abroad.depart(&slot.stale()));
+        }
+    }
+
+    /// The journey of a region with these stale keys is over: it is on a list, or has been mapped
+    /// in a way that killed them.
+    pub(crate) fn arrive(&self, journey: Option<Journey>, stale: &StaleSum) {
+        if journey.is_some_and(|journey| self.abroad.arrive(journey, stale)) {
+            self.gate.notify();
         }
     }
 
@@ -213,9 +207,11 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let mut magazine = self.depot.fetch()?;
         let mut shard = self.shards[mine].lock();
         shard.clean.extend(magazine.drain(..));
-        let slot = shard.draw(bytes, || true);
+        let mut slot = shard.draw(bytes, || true);
+        slot.iter_mut().for_each(|slot| self.depart(slot));
         drop(shard);
         self.depot.recycle(magazine);
+        self.offer_the_rest();
         slot
     }
 
@@ -223,28 +219,47 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let mut loot = std::collections::VecDeque::new();
         for step in 1..self.shards.len() {
             let victim = (mine + step) & (self.shards.len() - 1);
-            let reusable = self.shards[victim].lock().rob(&mut loot);
-            if loot.is_empty() && reusable.is_none() {
+            let mut shard = self.shards[victim].lock();
+            if let Some(mut slot) = shard.rob(&mut loot, bytes) {
+                self.depart(&mut slot);
+                return Some(slot);
+            }
+            drop(shard);
+            if loot.is_empty() {
                 continue;
             }
             let mut shard = self.shards[mine].lock();
             shard.clean.append(&mut loot);
-            if let Some(slot) = reusable {
-                shard.restore(slot);
-            }
-            if let Some(slot) = shard.draw(bytes, || true) {
+            if let Some(mut slot) = shard.draw(bytes, || true) {
+                self.depart(&mut slot);
+                drop(shard);
+                self.offer_the_rest();
                 return Some(slot);
             }
         }
         None
     }
 
-    /// Puts back a region that was drawn and not mapped.
-    pub(crate) fn undraw(&self, slot: Boxed<B, M>, bytes: u64) {
-        if slot.state() == RegionState::Reusable {
-            self.abroad.come_home(&slot.stale());
+    /// Regions have moved from list to list: whoever looked at both at the wrong times and found
+    /// none has gone to sleep.
+    fn offer_the_rest(&self) {
+        if !self.queue.is_empty() {
+            self.serve();
         }
-        self.shards[self.my_shard()].lock().put_back(slot, bytes);
+    }
+
+    /// Puts back a region that was drawn and not mapped.
+    pub(crate) fn undraw(&self, mut slot: Boxed<B, M>, bytes: u64) {
+        let journey = slot.journey.take();
+        let stale = slot.stale();
+        let mut shard = self.shards[self.my_shard()].lock();
+        if journey.is_some() && self.abroad.is_awaited() && !slot.enter(RegionState::Worn) {
+            drop(shard);
+            return self.fail_internally(slot);
+        }
+        shard.put_back(slot, bytes);
+        drop(shard);
+        self.arrive(journey, &stale);
         self.serve();
     }
 

@@ -3,8 +3,10 @@
 use crate::clock::Deadline;
 use crate::pool::core::Core;
 use crate::sync::{Condvar, Mutex};
-use crate::{DmaBuffer, MrBackend};
+use crate::{DmaBuffer, MrBackend, PoisonedBy};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -36,25 +38,30 @@ impl Flusher {
             .name("mr-flusher".into())
             .spawn(move || {
                 let _end = end;
-                drive(&core);
+                // Nearly everything foreign that it calls is caught; the clock is not.
+                if catch_unwind(AssertUnwindSafe(|| drive(&core))).is_err() {
+                    core.poison(PoisonedBy::Pool);
+                }
             })?;
         Ok(Self { thread, ended })
     }
 
-    /// Joins the thread if it ends before `deadline`. Says whether it did; a thread that sits in
-    /// a backend call which does not return is left behind.
-    pub(crate) fn join(self, deadline: Deadline) -> bool {
+    /// Joins the thread if it ends before `deadline`. If not, it sits in a backend call which does
+    /// not return, and is given back.
+    pub(crate) fn join(self, deadline: Deadline) -> Option<Self> {
         let mut ended = self.ended.flag.lock();
         while !*ended {
             let left = deadline.left();
             if left.is_zero() {
-                return false;
+                drop(ended);
+                return Some(self);
             }
             ended = self.ended.changed.wait_timeout(ended, left).0;
         }
         drop(ended);
-        // It cannot panic: everything foreign that it calls is caught.
-        self.thread.join().is_ok()
+        // If it panicked, the pool is poisoned.
+        let _ = self.thread.join();
+        None
     }
 }
 
@@ -68,18 +75,30 @@ impl Drop for End {
     }
 }
 
-/// Flushes when due, until the pool is closed or poisoned.
+/// Flushes when due, until the pool is to end; then ends it.
 fn drive<B: MrBackend, M: DmaBuffer>(core: &Core<B, M>) {
-    let over = || core.is_closed() || core.check_poison().is_err();
+    let over = || core.winding_up.load(Ordering::SeqCst);
     while !over() {
+        if core.check_poison().is_err() {
+            core.gate.sleep_unless(over, LONGEST_IDLE);
+            continue;
+        }
         if let Some(flush) = core.due().flush {
             flush.run();
             continue;
         }
-        let ready = || over() || core.next_due().is_some_and(|at| at <= core.now());
+        let ready = || {
+            over()
+                || core.check_poison().is_err()
+                || core.next_due().is_some_and(|at| at <= core.now())
+        };
         let left = core
             .next_due()
             .map(|at| at.since(core.now()).min(LONGEST_SLEEP));
         core.gate.sleep_unless(ready, left.unwrap_or(LONGEST_IDLE));
+    }
+    let deadline = *core.wind_up_by.lock();
+    if let Some(deadline) = deadline {
+        core.wind_up(deadline);
     }
 }

@@ -29,7 +29,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let scope = match self.decide(&self.view(now).0) {
             FlushDecision::Now(scope) => Some(scope),
             FlushDecision::Hold(marks) => {
-                let next = earlier(marks.at, wards.retry_at);
+                let retry_at = earlier(wards.retry_at, self.abroad.retry_at(now));
+                let next = earlier(marks.at, retry_at);
+                // Nothing is over a bound, whatever a release has seen that came before a flush.
+                self.over_bound.store(false, Ordering::Relaxed);
                 let scope = self.gate.demanded();
                 let retry = wards.retry_at.is_some_and(|at| at <= now);
                 if scope.is_none() && !retry {

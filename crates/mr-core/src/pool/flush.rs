@@ -2,9 +2,10 @@
 
 use crate::backend::BackendError;
 use crate::clock::Deadline;
+use crate::pool::abroad::{Fenced, Retry};
 use crate::pool::burial::Estate;
 use crate::pool::core::{Core, earlier};
-use crate::pool::gate::{Fenced, InFlush, Turn};
+use crate::pool::gate::{Ended, InFlush, Turn};
 use crate::pool::shard::{Boxed, count};
 use crate::pool::slot::StaleSum;
 use crate::{
@@ -29,8 +30,11 @@ pub struct Flush<'p, B: MrBackend, M: DmaBuffer> {
     fence_only: bool,
     /// Sums over `slots`.
     taken: InFlush,
+    scope: Scope,
     started: Time,
     reached_backend: bool,
+    /// A call of the backend has succeeded in full, so its fence has.
+    fenced: bool,
     /// The first failure.
     failed: Option<ErrorKind>,
 }
@@ -60,10 +64,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             // Batches are cut off the end, and the oldest keys shall die first.
             slots.reverse();
         }
-        let fence_only = slots.is_empty()
-            && scope == Scope::Stale
-            && self.capabilities.fence == Fence::Global
-            && self.abroad.keys.load(Ordering::Relaxed) > 0;
+        let fences = self.capabilities.fence == Fence::Global
+            && (scope == Scope::Stale || !slots.is_empty());
+        let superseded = if fences { self.abroad.begin_fence() } else { 0 };
+        let fence_only = slots.is_empty() && superseded > 0;
         if fence_only || !slots.is_empty() {
             self.gate.took(taken, started);
         }
@@ -73,14 +77,49 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             asked: 0,
             fence_only,
             taken,
+            scope,
             started,
             reached_backend: false,
+            fenced: false,
             failed: None,
         })
     }
 
     /// Kills all of `scope` that was released before the call, whatever list it is on.
     pub(crate) fn flush(&self, scope: Scope) -> Result<(), FlushError> {
+        if scope == Scope::Worn || !self.can_remap() {
+            return self.flush_listed(scope);
+        }
+        let quiet = self.abroad.wait();
+        let flushed = self.flush_listed(scope).and_then(|()| {
+            let latest = self.abroad.latest();
+            if quiet == Some(latest) {
+                return Ok(());
+            }
+            self.await_travellers(latest)?;
+            self.flush_listed(scope)
+        });
+        self.abroad.stop_waiting();
+        flushed
+    }
+
+    /// Waits for the regions that were being mapped again while a flush took all others.
+    fn await_travellers(&self, latest: u64) -> Result<(), FlushError> {
+        let waited = self.config.flush_timeout;
+        let deadline = Deadline::after(waited);
+        let over = || self.abroad.have_arrived(latest) || self.check_poison().is_err();
+        while !over() {
+            let left = deadline.left();
+            if left.is_zero() {
+                return Err(FlushError::TimedOut { waited });
+            }
+            self.gate.sleep_unless(over, left);
+        }
+        Ok(())
+    }
+
+    /// Kills all of `scope` that is on a list.
+    fn flush_listed(&self, scope: Scope) -> Result<(), FlushError> {
         let waited = self.config.flush_timeout;
         let deadline = Deadline::after(waited);
         let ticket = self.gate.ticket();
@@ -91,6 +130,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             match self.gate.wait(ticket, full, deadline, poisoned) {
                 Turn::Done => break None,
                 Turn::TimedOut => return Err(FlushError::TimedOut { waited }),
+                Turn::Within => return Err(FlushError::WithinFlush),
                 Turn::Start => {
                     let ran = self.begin(scope, true).map(Flush::run_all);
                     if let Some(Err(kind)) = ran {
@@ -155,7 +195,9 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
         let answer = self
             .core
             .ask_backend(|backend| backend.invalidate(&mut regions));
-        if !matches!(answer, Some(Ok(()))) {
+        if matches!(answer, Some(Ok(()))) {
+            self.fenced = true;
+        } else {
             let kind = failure_at(0, answer.as_ref()).unwrap_or(ErrorKind::Io);
             self.failed.get_or_insert(kind);
             for (place, slot) in batch.iter_mut().enumerate() {
@@ -249,20 +291,34 @@ impl<B: MrBackend, M: DmaBuffer> Drop for Flush<'_, B, M> {
     fn drop(&mut self) {
         self.settle();
         let core = self.core;
+        let asked_all = self.slots.is_empty() && !self.fence_only;
         for slot in self.slots.drain(..) {
             match slot.state() {
                 RegionState::Worn | RegionState::Reusable => {
                     core.shards[core.my_shard()].lock().restore(slot);
                 }
+                RegionState::Quarantined => core.readmit(slot),
                 _ => core.confine(slot, ErrorKind::Busy),
             }
         }
-        let span = Fenced {
-            started: self.started,
-            completed: core.now(),
-        };
-        core.gate
-            .leave(self.reached_backend.then_some(span), self.failed.is_none());
+        let now = core.now();
+        core.abroad.end_fence(match self.reached_backend {
+            _ if self.fenced => Fenced::Done(now),
+            true => Fenced::Failed(Retry {
+                now,
+                pause: core.config.retry_after,
+            }),
+            false => Fenced::GivenUp,
+        });
+        core.gate.leave(Ended {
+            took: self.reached_backend.then(|| now.since(self.started)),
+            asked_all,
+            killed_all: self.failed.is_none(),
+        });
+        if !asked_all {
+            // Whoever wanted it still does.
+            core.gate.demand(self.scope);
+        }
         core.call_at(Time::ZERO);
         core.serve();
     }

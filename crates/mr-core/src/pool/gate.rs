@@ -2,6 +2,7 @@
 
 use crate::clock::Deadline;
 use crate::exposure::Durations;
+use crate::pool::shard::thread_number;
 use crate::pool::slot::StaleSum;
 use crate::sync::{Condvar, Mutex};
 use crate::{Scope, Time};
@@ -23,6 +24,8 @@ struct State {
     /// Threads that sleep here: to wake nobody costs a system call all the same.
     sleepers: u32,
     running: bool,
+    /// The thread that has begun the flush that runs.
+    runner: u32,
     /// The number of the latest flush to start, and whether it takes all that is stale.
     started: u64,
     full: bool,
@@ -34,7 +37,6 @@ struct State {
     /// What the flush that runs has taken and not settled.
     in_flush: InFlush,
     last_flush: Time,
-    last_fence: Fenced,
     record: FlushRecord,
 }
 
@@ -47,11 +49,15 @@ pub(crate) struct InFlush {
     pub(crate) oldest: Option<Time>,
 }
 
-/// The span of a flush: keys that were superseded before it started were dead when it completed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fenced {
-    pub(crate) started: Time,
-    pub(crate) completed: Time,
+/// How a flush ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    /// From its begin to its end, if it reached the backend.
+    pub(crate) took: Option<Duration>,
+    /// The backend was asked about all that the flush had taken.
+    pub(crate) asked_all: bool,
+    /// The backend did all that it was asked for.
+    pub(crate) killed_all: bool,
 }
 
 /// What is remembered of all flushes that took at least one region.
@@ -74,6 +80,8 @@ pub(crate) enum Turn {
     Start,
     /// The time is over.
     TimedOut,
+    /// The caller itself is in the flush that runs.
+    Within,
 }
 
 impl Gate {
@@ -89,6 +97,7 @@ impl Gate {
         let state = State {
             sleepers: 0,
             running: false,
+            runner: 0,
             started: 0,
             full: false,
             completed: 0,
@@ -96,7 +105,6 @@ impl Gate {
             demanded: None,
             in_flush: InFlush::default(),
             last_flush: now,
-            last_fence: Fenced::default(),
             record,
         };
         Self {
@@ -116,6 +124,7 @@ impl Gate {
         let free = !state.running;
         if free {
             state.running = true;
+            state.runner = thread_number();
             state.started += 1;
             state.full = full;
             state.demanded = None;
@@ -143,24 +152,20 @@ impl Gate {
         in_flush.sum.remove(&settled.sum);
     }
 
-    /// Ends the flush that runs. `span` is its span if it reached the backend, `killed_all` whether
-    /// the backend did all that it was asked for.
-    pub(crate) fn leave(&self, span: Option<Fenced>, killed_all: bool) {
+    /// Ends the flush that runs. One that has put regions back is as if it had never been: whoever
+    /// waits for it must start another.
+    pub(crate) fn leave(&self, ended: Ended) {
         let mut state = self.state.lock();
         state.running = false;
-        state.completed = state.started;
-        if state.full && killed_all {
+        if ended.asked_all {
+            state.completed = state.started;
+        }
+        if state.full && ended.asked_all && ended.killed_all {
             state.completed_full = state.started;
         }
         state.in_flush = InFlush::default();
-        if let Some(span) = span {
-            state
-                .record
-                .durations
-                .record(span.completed.since(span.started));
-            if killed_all {
-                state.last_fence = span;
-            }
+        if let Some(took) = ended.took {
+            state.record.durations.record(took);
         }
         self.wake(state);
     }
@@ -187,6 +192,9 @@ impl Gate {
             }
             if !state.running {
                 return Turn::Start;
+            }
+            if state.runner == thread_number() {
+                return Turn::Within;
             }
             let left = deadline.left();
             if left.is_zero() || stop() {
@@ -216,10 +224,6 @@ impl Gate {
 
     pub(crate) fn last_flush(&self) -> Time {
         self.state.lock().last_flush
-    }
-
-    pub(crate) fn last_fence(&self) -> Fenced {
-        self.state.lock().last_fence
     }
 
     pub(crate) fn record(&self) -> FlushRecord {

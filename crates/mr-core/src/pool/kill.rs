@@ -26,6 +26,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         self.count_killed(&slot);
         match answer {
             Some(Ok(())) => Ok(self.cleanse(slot, self.now(), keep)),
+            Some(Err(failure)) if failure.is_dead(0) => Ok(self.cleanse(slot, self.now(), keep)),
             Some(Err(failure)) => {
                 let kind = failure.error(0).map_or(ErrorKind::Io, BackendError::kind);
                 self.confine(slot, kind);
@@ -41,13 +42,20 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
     }
 
-    /// Ends a lease whose key the peer has invalidated: nothing is left to do but to take the
-    /// buffer.
+    /// Ends a lease whose key the peer has invalidated, and takes the buffer. Nothing else is left
+    /// to do, unless earlier keys of the region may be honoured: the peer has not killed those.
     pub(crate) fn end_dead_lease(&self, mut slot: Boxed<B, M>) -> Option<M> {
         let now = self.now();
         if let Some(mapping) = &mut slot.current {
             mapping.released = now;
         }
+        let (journey, earlier) = self.come_home(&mut slot);
+        if !slot.earlier.is_empty() {
+            let buffer = self.retire_the_rest(slot, now);
+            self.arrive(journey, &earlier);
+            return buffer;
+        }
+        self.arrive(journey, &earlier);
         self.count_killed(&slot);
         if !slot.enter(RegionState::InFlush) {
             self.fail_internally(slot);
@@ -56,9 +64,28 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         self.cleanse(slot, now, true)
     }
 
+    /// Puts a region on the dirty list of which the latest key is dead and earlier ones may not be.
+    /// Returns the buffer of the latest.
+    fn retire_the_rest(&self, mut slot: Boxed<B, M>, now: Time) -> Option<M> {
+        let mut mapping = slot.current.take()?;
+        let bytes = mapping.bytes;
+        let buffer = mapping.take_buffer();
+        self.bury_one(mapping, now);
+        if !slot.enter(RegionState::Worn) {
+            self.fail_internally(slot);
+            return buffer;
+        }
+        let mut shard = self.shards[self.my_shard()].lock();
+        shard.count_back(bytes);
+        shard.restore(slot);
+        drop(shard);
+        self.call_at(Time::ZERO);
+        self.serve();
+        buffer
+    }
+
     /// Counts a leased region that does not pass through the dirty list.
     fn count_killed(&self, slot: &Slot<B, M>) {
-        self.come_home(slot);
         let bytes = slot.current.as_ref().map_or(0, |mapping| mapping.bytes);
         self.shards[self.my_shard()].lock().count_back(bytes);
     }

@@ -4,6 +4,7 @@ use crate::backend::BackendError;
 use crate::clock::Deadline;
 use crate::pool::Pool;
 use crate::pool::core::Core;
+use crate::pool::flush::Flush;
 use crate::pool::gate::Turn;
 use crate::pool::handback::{Handback, Pending};
 use crate::pool::shard::Boxed;
@@ -11,6 +12,7 @@ use crate::pool::slot::{Fate, Mapping, Superseded};
 use crate::{
     Access, DmaBuffer, ErrorKind, InvalidateError, KeyTag, Keys, LeaseError, LeaseRefusal,
     LocalKey, MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope,
+    Time,
 };
 use std::fmt;
 use std::ops::Deref;
@@ -219,10 +221,15 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         });
         match found {
             Ok(slot) => self.map(slot, buffer, access, map),
-            Err(reason) => Err(LeaseError {
-                reason,
-                buffer: Some(buffer),
-            }),
+            Err(reason) => {
+                if matches!(reason, LeaseRefusal::Exhausted { .. }) {
+                    self.exhausted.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(LeaseError {
+                    reason,
+                    buffer: Some(buffer),
+                })
+            }
         }
     }
 
@@ -327,12 +334,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// Flushes what waits for it, unless another thread is at it. Says whether it did.
     fn help(&self) -> bool {
-        let flush = self.begin(Scope::Stale, false);
-        flush.is_some_and(|flush| {
-            let some = flush.regions() > 0;
-            flush.run();
-            some
-        })
+        self.begin_help().map(Flush::run).is_some()
+    }
+
+    /// Begins the flush that helps a lease to a region; `None` if it would free none.
+    pub(crate) fn begin_help(&self) -> Option<Flush<'_, B, M>> {
+        let flush = self.begin(Scope::Stale, false)?;
+        (flush.regions() > 0).then_some(flush)
     }
 
     fn count_bytes(&self, bytes: u64) {
@@ -341,7 +349,6 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     fn refuse<T>(&self) -> Result<T, LeaseRefusal<B::Error>> {
         self.check_open()?;
-        self.exhausted.fetch_add(1, Ordering::Relaxed);
         let stale = self.view(self.now()).0.regions() + self.gate.in_flush().regions;
         Err(LeaseRefusal::Exhausted {
             capacity: self.config.capacity,
@@ -368,13 +375,20 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 buffer: Some(buffer),
             });
         }
-        slot.tag = slot.tag.next();
         let Some(memory) = MemoryRange::of(&mut buffer) else {
             return self.take_back(slot, before, buffer, LeaseRefusal::ZeroLength);
         };
         let addr = memory.addr();
-        let tag = slot.tag;
-        match self.ask_backend(|backend| map(backend, &mut slot.region, memory, access, tag)) {
+        let tag = slot.tag.next();
+        let answer =
+            self.ask_backend(|backend| map(backend, &mut slot.region, memory, access, tag));
+        // A tag is used up unless the backend vouches that the key was never honoured: a region that
+        // was refused 256 times must not come back to the key that is stale.
+        let refused = |error: &B::Error| error.kind().leaves_region_known();
+        if !matches!(&answer, Some(Err(error)) if refused(error)) {
+            slot.tag = tag;
+        }
+        match answer {
             Some(Ok(keys)) => {
                 if before == RegionState::Reusable {
                     self.supersede(&mut slot);
@@ -383,7 +397,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 slot.current = Some(Mapping::new(buffer, addr, keys, access));
                 Ok(slot)
             }
-            Some(Err(error)) if error.kind().leaves_region_known() => {
+            Some(Err(error)) if refused(&error) => {
                 self.take_back(slot, before, buffer, LeaseRefusal::Backend(error))
             }
             Some(Err(error)) => {
@@ -427,16 +441,27 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// The previous mapping of a region that has just been mapped again.
     fn supersede(&self, slot: &mut Boxed<B, M>) {
+        let stale = slot.stale();
+        let journey = slot.journey.take();
         let Some(mapping) = slot.current.take() else {
-            return;
+            return self.arrive(journey, &stale);
         };
         if self.capabilities.remap == Remap::KillsPrevious {
-            return self.bury_replaced(mapping);
+            self.bury_one(mapping, self.now());
+            return self.arrive(journey, &stale);
         }
-        slot.earlier.push(Superseded {
-            mapping,
-            remapped: self.now(),
-        });
+        slot.earlier.push(Superseded { mapping, fences: 0 });
+        let Some(journey) = journey else {
+            return;
+        };
+        let (awaited, first) = self.abroad.supersede(journey, &mut slot.earlier);
+        if awaited {
+            self.gate.notify();
+        }
+        if first {
+            // A flush in the meantime may have forgotten how old these are.
+            self.call_at(Time::ZERO);
+        }
     }
 
     /// A `map` call has failed and left it unknown whether a key reaches the buffer.
@@ -449,11 +474,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         kind: ErrorKind,
     ) {
         let now = self.now();
+        let stale = slot.stale();
+        let journey = slot.journey.take();
         if let Some(mapping) = slot.current.take() {
-            slot.earlier.push(Superseded {
-                mapping,
-                remapped: now,
-            });
+            slot.earlier.push(Superseded { mapping, fences: 0 });
         }
         let unknown = Keys {
             local: LocalKey::from_bits(0),
@@ -461,12 +485,12 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         };
         let mut mapping = Mapping::new(buffer, addr, unknown, access);
         mapping.released = now;
-        mapping.fate = Fate::Collect;
+        mapping.send(Fate::Collect);
         self.refused.fetch_add(1, Ordering::Relaxed);
         let bytes = mapping.bytes;
         slot.current = Some(mapping);
-        self.come_home(&slot);
-        self.shards[self.my_shard()].lock().count_back(bytes);
+        self.shards[self.my_shard()].lock().count_unmapped(bytes);
         self.confine(slot, kind);
+        self.arrive(journey, &stale);
     }
 }

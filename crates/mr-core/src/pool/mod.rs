@@ -5,6 +5,7 @@
 //! [`due`] says when, [`gate`] says who, [`driver`] is the thread, and what fails goes to
 //! [`quarantine`].
 
+mod abroad;
 mod build;
 mod burial;
 mod census;
@@ -185,6 +186,13 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         self.core.due()
     }
 
+    /// Begins the flush that a [`lease`](Self::lease) which finds no region runs before it waits,
+    /// for those who use [`try_lease`](Self::try_lease) and keep the backend's time themselves.
+    /// `None` if another flush is under way, or nothing is stale.
+    pub fn help(&self) -> Option<Flush<'_, B, M>> {
+        self.core.begin_help()
+    }
+
     /// When [`step`](Self::step) is to be called next: a release or a failure may bring it
     /// forward. One atomic load.
     pub fn next_due(&self) -> Option<Time> {
@@ -223,6 +231,9 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
     /// Ends the pool: refuses new leases, waits for the present ones, flushes, frees all regions
     /// and joins the flusher, all within `deadline` or little more. A lease that is still there
     /// then frees its region when it ends. Buffers can be reclaimed afterwards.
+    ///
+    /// The flusher calls the backend, so this returns in time even if the backend never does. With
+    /// [`Driver::Manual`](crate::Driver::Manual) it is the caller who calls it, for as long as it takes.
     pub fn shutdown(&self, deadline: Duration) -> ShutdownReport {
         let deadline = Deadline::after(deadline);
         self.core.close();
@@ -231,11 +242,20 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
     }
 
     fn end(&self, deadline: Deadline) -> ShutdownReport {
-        self.core.drain(deadline);
+        // The flusher does it, and can be left behind if the backend does not return.
         let flusher = self.flusher.lock().take();
-        let joined = flusher.is_none_or(|flusher| flusher.join(deadline));
-        self.core.free_clean();
-        let report = self.core.report(!joined);
+        let left = match flusher {
+            Some(flusher) => {
+                self.core.begin_to_wind_up(deadline);
+                flusher.join(deadline)
+            }
+            None => {
+                self.core.wind_up(deadline);
+                None
+            }
+        };
+        let report = self.core.report(left.is_some());
+        *self.flusher.lock() = left;
         if !report.is_complete() {
             tracing::warn!(?report, "pool shut down incompletely");
         }

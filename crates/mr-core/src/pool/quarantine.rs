@@ -82,6 +82,15 @@ impl<B: MrBackend, M: DmaBuffer> Quarantine<B, M> {
 }
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
+    /// Puts a region back into quarantine that a flush took out and did not get to.
+    pub(crate) fn readmit(&self, slot: Boxed<B, M>) {
+        let retry_at = Some(self.now());
+        self.quarantine
+            .lock()
+            .confined
+            .push(Confined { slot, retry_at });
+    }
+
     /// Puts a region into quarantine after one more failed invalidation of it.
     pub(crate) fn confine(&self, mut slot: Boxed<B, M>, kind: ErrorKind) {
         if !slot.enter(RegionState::Quarantined) {

@@ -1,12 +1,13 @@
 //! release → dirty: what happens to a region when its lease ends.
 
+use crate::pool::abroad::Journey;
 use crate::pool::core::Core;
 use crate::pool::handback::{Handback, Pending};
 use crate::pool::shard::Boxed;
-use crate::pool::slot::Fate;
+use crate::pool::slot::{Fate, StaleSum};
 use crate::{
-    AtRelease, DmaBuffer, Driver, Fence, FlushError, InvalidateError, KeyTag, MrBackend, Poisoned,
-    PoisonedBy, RegionState, ReleasedRegion, Remap, Scope, Time,
+    AtRelease, DmaBuffer, Driver, ErrorKind, Fence, FlushError, InvalidateError, KeyTag, MrBackend,
+    Poisoned, PoisonedBy, RegionState, ReleasedRegion, Remap, Scope, Time,
 };
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             return self.fail_internally(slot);
         };
         mapping.released = now;
-        mapping.fate = fate;
+        mapping.send(fate);
         let released = ReleasedRegion::new(slot.maps, mapping.bytes, mapping.access);
         let verdict = self.verdict(&released);
         if verdict == AtRelease::Invalidate && self.kills_alone() {
@@ -50,7 +51,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let now = self.now();
         if let Some(mapping) = &mut slot.current {
             mapping.released = now;
-            mapping.fate = Fate::Collect;
+            mapping.send(Fate::Collect);
         }
         let result = match self.capabilities.fence {
             Fence::PerKey => self.kill(slot, true),
@@ -72,14 +73,24 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     ) -> Result<Option<M>, InvalidateError<B::Error>> {
         let handback = Arc::new(Handback::new());
         if let Some(mapping) = &mut slot.current {
-            mapping.fate = Fate::Hand(Arc::clone(&handback));
+            mapping.send(Fate::Hand(Arc::clone(&handback)));
         }
         self.publish(slot, RegionState::Worn, now);
         let flushed = self.flush(Scope::Worn);
         let pending = Pending::new(handback);
         match pending.leave_to_pool() {
             Some(buffer) => Ok(Some(buffer)),
-            None => flushed.map(|()| None).map_err(InvalidateError::from),
+            None => Err(flushed.err().unwrap_or_else(|| self.not_killed()).into()),
+        }
+    }
+
+    /// Why a region is not clean although the flush that took it has ended: it is in quarantine, or
+    /// another flush is trying it again.
+    fn not_killed(&self) -> FlushError {
+        let kind = self.quarantine.lock().wards().latest;
+        FlushError::Quarantined {
+            regions: 1,
+            kind: kind.unwrap_or(ErrorKind::Io),
         }
     }
 
@@ -94,10 +105,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     fn flush_at_once(&self) {
-        if self.runs_backend_in_release() {
-            // As above: the quarantine knows.
-            let _ = self.flush(Scope::Worn);
-        } else {
+        // What failed is in the quarantine's books; what could not be waited for is done later.
+        if !self.runs_backend_in_release() || self.flush(Scope::Worn).is_err() {
             self.gate.demand(Scope::Worn);
             self.call_at(Time::ZERO);
         }
@@ -127,15 +136,32 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
     }
 
+    /// Takes the earlier mappings of a region that comes back from a lease out of the books of what
+    /// is abroad, and lets go of those that a fence has killed. Until the journey has arrived no
+    /// flush overlooks the others, whose sum this returns.
+    pub(crate) fn come_home(&self, slot: &mut Boxed<B, M>) -> (Option<Journey>, StaleSum) {
+        let mut left = StaleSum::default();
+        if slot.earlier.is_empty() {
+            return (None, left);
+        }
+        let mut dead = Vec::new();
+        let bury = |mapping, time| dead.push((mapping, time));
+        let journey = self.abroad.come_home(&mut slot.earlier, bury);
+        for (mapping, time) in dead {
+            self.bury_one(mapping, time);
+        }
+        for earlier in &slot.earlier {
+            left.merge(&StaleSum::of(&earlier.mapping));
+        }
+        (Some(journey), left)
+    }
+
     /// Puts a released region on the dirty list.
-    fn publish(&self, mut slot: Boxed<B, M>, state: RegionState, now: Time) {
+    pub(crate) fn publish(&self, mut slot: Boxed<B, M>, state: RegionState, now: Time) {
         if !slot.enter(state) {
             return self.fail_internally(slot);
         }
-        if !slot.earlier.is_empty() {
-            self.bury_fenced(&mut slot);
-            self.come_home(&slot);
-        }
+        let (journey, earlier) = self.come_home(&mut slot);
         if self.capabilities.soft_invalidate {
             self.ask_backend(|backend| backend.soft_invalidate(&mut slot.region));
         }
@@ -143,6 +169,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let ask = self.shards[self.my_shard()]
             .lock()
             .release(slot, bytes, now);
+        self.arrive(journey, &earlier);
         if ask {
             self.ask(now);
         }

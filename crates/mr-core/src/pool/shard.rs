@@ -43,12 +43,16 @@ pub(crate) struct Tally {
     /// shard than it was taken from, so only sums over all shards say how many are out.
     pub(crate) out: u64,
     pub(crate) back: u64,
+    /// Those that came back without having been mapped.
+    pub(crate) unmapped: u64,
     pub(crate) bytes_out: u64,
     pub(crate) bytes_back: u64,
     pub(crate) peak_leased: u64,
     pub(crate) peak_leased_bytes: u64,
-    pub(crate) reused: u64,
     pub(crate) worn: u64,
+    /// Counted when a region is drawn, and taken back in whichever shard an unmapped one is put:
+    /// a shard's own count may pass below zero and wrap, the sum over all shards is right.
+    pub(crate) reused: u64,
     pub(crate) tag_wraps: u64,
 }
 
@@ -56,13 +60,14 @@ impl Tally {
     pub(crate) const fn merge(&mut self, other: &Self) {
         self.out += other.out;
         self.back += other.back;
+        self.unmapped += other.unmapped;
         self.bytes_out += other.bytes_out;
         self.bytes_back += other.bytes_back;
         self.peak_leased += other.peak_leased;
         self.peak_leased_bytes += other.peak_leased_bytes;
-        self.reused += other.reused;
         self.worn += other.worn;
-        self.tag_wraps += other.tag_wraps;
+        self.reused = self.reused.wrapping_add(other.reused);
+        self.tag_wraps = self.tag_wraps.wrapping_add(other.tag_wraps);
     }
 }
 
@@ -109,18 +114,22 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             None if !self.reusable.is_empty() && no_clean() => self.draw_reusable(),
             slot => slot,
         }?;
+        self.count_drawn(&slot, bytes);
+        Some(slot)
+    }
+
+    fn count_drawn(&mut self, slot: &Slot<B, M>, bytes: u64) {
         let tally = &mut self.tally;
         if slot.state() == RegionState::Reusable {
             self.reusable_sum.remove(&slot.stale());
-            tally.reused += 1;
+            tally.reused = tally.reused.wrapping_add(1);
         }
-        tally.tag_wraps += u64::from(slot.tag.next() < slot.tag);
+        tally.tag_wraps = tally.tag_wraps.wrapping_add(slot.wraps_next());
         tally.out += 1;
         tally.bytes_out += bytes;
         tally.peak_leased = tally.peak_leased.max(tally.out.saturating_sub(tally.back));
         let leased_bytes = tally.bytes_out.saturating_sub(tally.bytes_back);
         tally.peak_leased_bytes = tally.peak_leased_bytes.max(leased_bytes);
-        Some(slot)
     }
 
     fn draw_reusable(&mut self) -> Option<Boxed<B, M>> {
@@ -132,12 +141,20 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
 
     /// Puts back a region that a lease call took out and could not map.
     pub(crate) fn put_back(&mut self, slot: Boxed<B, M>, bytes: u64) {
-        self.count_back(bytes);
+        self.count_unmapped(bytes);
+        self.tally.tag_wraps = self.tally.tag_wraps.wrapping_sub(slot.wraps_next());
         if slot.state() == RegionState::Clean {
             self.clean.push_back(slot);
         } else {
-            self.keep(slot);
+            self.tally.reused = self.tally.reused.wrapping_sub(1);
+            self.restore(slot);
         }
+    }
+
+    /// Counts a region that was drawn for `bytes` and could not be mapped.
+    pub(crate) const fn count_unmapped(&mut self, bytes: u64) {
+        self.count_back(bytes);
+        self.tally.unmapped += 1;
     }
 
     /// Counts a region that was leased for `bytes` and is so no longer.
@@ -212,15 +229,20 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         self.credit = Credit::default();
     }
 
-    /// Moves up to half of the clean regions, or else one reusable region, to a thief.
-    pub(crate) fn rob(&mut self, loot: &mut VecDeque<Boxed<B, M>>) -> Option<Boxed<B, M>> {
+    /// Moves up to half of the clean regions to a thief, or else draws a reusable one for its lease
+    /// of `bytes`.
+    pub(crate) fn rob(
+        &mut self,
+        loot: &mut VecDeque<Boxed<B, M>>,
+        bytes: u64,
+    ) -> Option<Boxed<B, M>> {
         let keep = self.clean.len() / 2;
         loot.extend(self.clean.drain(keep..));
         if !loot.is_empty() {
             return None;
         }
         let slot = self.reusable.pop_front()?;
-        self.reusable_sum.remove(&slot.stale());
+        self.count_drawn(&slot, bytes);
         Some(slot)
     }
 

@@ -3,6 +3,7 @@
 use crate::clock::Deadline;
 use crate::pool::core::Core;
 use crate::pool::shard::Boxed;
+use crate::pool::slot::Slot;
 use crate::{DmaBuffer, MrBackend, Poisoned, Scope};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,11 +18,15 @@ pub struct ShutdownReport {
     pub leased: u32,
     /// Regions whose keys may be honoured still; they and their memory are leaked.
     pub quarantined: u32,
-    /// Regions in a flush that has not ended. Its thread frees nothing when it ends.
+    /// Regions with stale keys that nobody came to flush, since the pool is poisoned or the time
+    /// was over; they and their memory are leaked.
+    pub stale: u32,
+    /// Regions in a flush that has not ended.
     pub in_flush: u32,
     /// Clean regions that the backend did not free.
     pub not_freed: u32,
-    /// Whether the flusher thread was left behind, in a backend call that did not return.
+    /// Whether the flusher thread was left behind, in a backend call that did not return. If it
+    /// ever does, the thread ends the pool as far as it can.
     pub flusher_left: bool,
     /// Whether the pool was poisoned.
     pub poisoned: Option<Poisoned>,
@@ -32,13 +37,14 @@ impl ShutdownReport {
     pub const fn is_complete(&self) -> bool {
         self.leased == 0
             && self.quarantined == 0
+            && self.stale == 0
             && self.in_flush == 0
             && self.not_freed == 0
             && !self.flusher_left
     }
 }
 
-/// Pause between two tries of what is in quarantine.
+/// Pause between two tries of what failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
@@ -58,9 +64,29 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
     }
 
+    /// Has the flusher [wind up](Self::wind_up).
+    pub(crate) fn begin_to_wind_up(&self, deadline: Deadline) {
+        *self.wind_up_by.lock() = Some(deadline);
+        self.winding_up.store(true, Ordering::SeqCst);
+        self.gate.notify();
+    }
+
+    /// Flushes all that is stale and frees all that is clean, as far as the backend lets it.
+    pub(crate) fn wind_up(&self, deadline: Deadline) {
+        self.drain(deadline);
+        for _ in 0..=self.config.max_retries {
+            self.free_clean();
+            if self.regions().clean == 0 || deadline.left().is_zero() {
+                break;
+            }
+            self.gate
+                .sleep_unless(|| false, RETRY_PAUSE.min(deadline.left()));
+        }
+    }
+
     /// Flushes what is stale and what is in quarantine, as often as `max_retries` and the time
     /// allow.
-    pub(crate) fn drain(&self, deadline: Deadline) {
+    fn drain(&self, deadline: Deadline) {
         for _ in 0..=self.config.max_retries {
             match self.begin(Scope::Stale, true) {
                 Some(flush) => flush.run(),
@@ -79,7 +105,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         self.quarantine.lock().give_up();
     }
 
-    /// Frees all clean regions.
+    /// Frees all clean regions. What the backend does not free stays clean, to be tried again.
     pub(crate) fn free_clean(&self) {
         let mut clean: Vec<Boxed<B, M>> = Vec::new();
         while let Some(magazine) = self.depot.fetch() {
@@ -88,21 +114,26 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         for shard in &self.shards {
             shard.lock().take_clean(&mut clean);
         }
+        let mut left = Vec::new();
         for slot in clean {
-            let id = slot.id;
-            match self.ask_backend(|backend| backend.dealloc(slot.region)) {
+            let Slot {
+                region, id, tag, ..
+            } = *slot;
+            match self.ask_backend(|backend| backend.dealloc(region)) {
                 Some(Ok(())) => {
                     self.freed.fetch_add(1, Ordering::Relaxed);
                 }
                 Some(Err(failure)) => {
                     tracing::error!(region = id, error = %failure.error, "region not freed");
-                    self.not_freed.fetch_add(1, Ordering::Relaxed);
+                    left.push(Box::new(Slot::new(failure.region, id, tag)));
                 }
+                // The region is gone, in a call that panicked.
                 None => {
-                    self.not_freed.fetch_add(1, Ordering::Relaxed);
+                    self.lost.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
+        self.depot.store(&mut left);
     }
 
     pub(crate) fn report(&self, flusher_left: bool) -> ShutdownReport {
@@ -111,8 +142,9 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             freed: counts.freed,
             leased: counts.leased,
             quarantined: counts.quarantined,
+            stale: counts.worn + counts.reusable,
             in_flush: counts.in_flush,
-            not_freed: self.not_freed.load(Ordering::Relaxed),
+            not_freed: counts.clean + counts.lost,
             flusher_left,
             poisoned: self.check_poison().err(),
         }

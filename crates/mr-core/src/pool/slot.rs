@@ -1,9 +1,11 @@
 //! A region with all that the pool knows of it. Whoever owns the slot owns the region.
 
+use crate::pool::abroad::Journey;
 use crate::pool::handback::Handback;
 use crate::{Access, DmaBuffer, ErrorKind, KeyTag, Keys, MrBackend, RegionState, Time};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use thin_vec::ThinVec;
 
 /// A region on its way through the pool. It is moved from owner to owner (a list, a lease, a
 /// flush), so that in safe code two owners of one region cannot exist.
@@ -21,8 +23,11 @@ pub(crate) struct Slot<B: MrBackend, M> {
     pub(crate) failure: Option<ErrorKind>,
     /// The live mapping of a leased region, the latest stale one of a stale region.
     pub(crate) current: Option<Mapping<M>>,
-    /// Stale mappings that a remap has replaced but may not have killed.
-    pub(crate) earlier: Vec<Superseded<M>>,
+    /// Stale mappings that a remap has replaced but may not have killed. Nearly always empty, so it
+    /// takes one word until it is not.
+    pub(crate) earlier: ThinVec<Superseded<M>>,
+    /// Of a stale region that was drawn, until it has been mapped or put back.
+    pub(crate) journey: Option<Journey>,
 }
 
 /// One use of a region for one buffer.
@@ -37,13 +42,16 @@ pub(crate) struct Mapping<M> {
     pub(crate) access: Access,
     /// Meaningful from the release on.
     pub(crate) released: Time,
-    pub(crate) fate: Fate<M>,
+    /// The buffer's [`Fate`], in less room: whom it is handed to, else whether it is collected.
+    handback: Option<Arc<Handback<M>>>,
+    collect: bool,
 }
 
 /// A stale mapping of a region that has been mapped again since.
 pub(crate) struct Superseded<M> {
     pub(crate) mapping: Mapping<M>,
-    pub(crate) remapped: Time,
+    /// Fences that had begun before it was superseded.
+    pub(crate) fences: u64,
 }
 
 /// What becomes of a buffer when its key is dead.
@@ -117,14 +125,29 @@ impl<M: DmaBuffer> Mapping<M> {
             keys,
             access,
             released: Time::ZERO,
-            fate: Fate::Drop,
+            handback: None,
+            collect: false,
         }
+    }
+
+    /// Decides where the buffer goes when its key is dead; until then it is dropped.
+    pub(crate) fn send(&mut self, fate: Fate<M>) {
+        self.collect = matches!(fate, Fate::Collect);
+        self.handback = match fate {
+            Fate::Hand(handback) => Some(handback),
+            Fate::Drop | Fate::Collect => None,
+        };
     }
 
     /// Takes out the buffer and where it goes.
     pub(crate) fn take_estate(&mut self) -> Option<(M, Fate<M>)> {
         let buffer = self.take_buffer()?;
-        Some((buffer, std::mem::replace(&mut self.fate, Fate::Drop)))
+        let fate = match self.handback.take() {
+            Some(handback) => Fate::Hand(handback),
+            None if self.collect => Fate::Collect,
+            None => Fate::Drop,
+        };
+        Some((buffer, fate))
     }
 
     /// Takes the buffer out. To be called when the key is dead, or can only read.
@@ -145,12 +168,18 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
             failures: 0,
             failure: None,
             current: None,
-            earlier: Vec::new(),
+            earlier: ThinVec::new(),
+            journey: None,
         }
     }
 
     pub(crate) const fn state(&self) -> RegionState {
         self.state
+    }
+
+    /// 1 if the next mapping's tag starts again at 0, else 0.
+    pub(crate) fn wraps_next(&self) -> u64 {
+        u64::from(self.tag.next() < self.tag)
     }
 
     /// Goes to `next`; `false` and no change if `next` cannot follow the present state.
@@ -172,15 +201,6 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
     pub(crate) fn stale(&self) -> StaleSum {
         let mut sum = StaleSum::default();
         for mapping in self.mappings() {
-            sum.add(mapping.bytes, mapping.released);
-        }
-        sum
-    }
-
-    /// The stale mappings that remaps have replaced.
-    pub(crate) fn earlier_sum(&self) -> StaleSum {
-        let mut sum = StaleSum::default();
-        for Superseded { mapping, .. } in &self.earlier {
             sum.add(mapping.bytes, mapping.released);
         }
         sum
@@ -212,5 +232,20 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
             .iter()
             .map(|earlier| &earlier.mapping)
             .chain(&self.current)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_stays_small() {
+        // With the region, its counters and a share of the lists it comes to less than 128 bytes.
+        assert!(size_of::<Mapping<Vec<u8>>>() <= 72);
+        assert_eq!(
+            size_of::<ThinVec<Superseded<Vec<u8>>>>(),
+            size_of::<usize>()
+        );
     }
 }
