@@ -2,7 +2,7 @@
 
 use super::trial::{ALL, Hoard, LEN, Trial, Verdict};
 use super::{Harness, Place};
-use crate::{Lease, MrBackend, Pool};
+use crate::{Driver, Lease, MrBackend, Pool};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::thread;
@@ -137,7 +137,13 @@ pub fn threads_that_lease_and_end_leases_add_up<H: Harness>(trial: &Trial<H>) ->
 
 /// A lease that outlives the end of its pool still ends: its key dies and its region is freed.
 pub fn a_pool_ends_before_its_leases<H: Harness>(trial: &Trial<H>) -> Verdict {
-    let pool = Arc::new(pool(trial, 2));
+    // Without a flusher thread: whether that is joined in time is another question.
+    let pool = Pool::builder(Arc::clone(trial.harness.backend()), Hoard)
+        .capacity(2)
+        .configure(|config| config.driver = Driver::Manual)
+        .build()
+        .unwrap();
+    let pool = Arc::new(pool);
     let lease = pool
         .lease_owned(trial.harness.memory(LEN), ALL, PATIENCE)
         .unwrap();
