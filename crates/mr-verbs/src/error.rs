@@ -234,8 +234,10 @@ impl BackendError for Error {
             | Self::NoGid { .. }
             | Self::ConnectionLost { .. }
             | Self::NotConnected(_)
+            // Not `TimedOut`, which would leave it open what has become of a region: a map that
+            // was not seen to complete has freed its window before it says so.
+            | Self::TimedOut { .. }
             | Self::Busy { .. } => ErrorKind::Busy,
-            Self::TimedOut { .. } => ErrorKind::TimedOut,
             Self::Peer(_) | Self::NotKilled { .. } => ErrorKind::Io,
             Self::System { errno, .. } => errno.kind(),
         }

@@ -8,7 +8,7 @@
 mod common;
 
 use common::{Rig, device_or_skip};
-use mr_core::{Access, Pool};
+use mr_core::{Access, Driver, Pool};
 use mr_policies::UseOnce;
 use mr_verbs::{
     Endpoint, EndpointConfig, Error, RegistrationBackend, Window1Backend, Window2Backend,
@@ -38,6 +38,7 @@ fn with_windows_outstanding_nothing_is_closed_and_each_says_why() {
     let pool = Arc::new(
         Pool::builder(Arc::clone(&backend), UseOnce)
             .capacity(3)
+            .configure(|config| config.driver = Driver::Manual)
             .build()
             .unwrap(),
     );
