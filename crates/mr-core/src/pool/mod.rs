@@ -246,8 +246,13 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         let flusher = self.flusher.lock().take();
         let left = match flusher {
             Some(flusher) => {
+                let was_left = flusher.was_left;
                 self.core.begin_to_wind_up(deadline);
-                flusher.join(deadline)
+                let left = flusher.join(deadline);
+                if was_left && left.is_none() {
+                    self.core.wind_up(deadline);
+                }
+                left
             }
             None => {
                 self.core.wind_up(deadline);
