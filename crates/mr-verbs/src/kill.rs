@@ -24,8 +24,7 @@ pub(crate) struct Kill<'b, 'r> {
 impl<'b, 'r> Kill<'b, 'r> {
     pub(crate) fn new(backend: &Window2Backend, regions: &'b mut [&'r mut Window2Region]) -> Self {
         // A window must not be invalidated twice: what the peer has done already is left out, as
-        // far as it is known. (A peer that does it at this very moment costs the queue pair; and
-        // with the driver of Soft-RoCE in Linux 6.1, which then follows a null pointer, the host.)
+        // far as it is known. A peer that does it at this very moment costs the queue pair.
         backend.endpoint().look_for_invalidations();
         let mut verdicts = Vec::new();
         let mut pending = Vec::with_capacity(regions.len());
@@ -96,39 +95,30 @@ impl<'b, 'r> Kill<'b, 'r> {
             })
             .collect();
         let queue = link.queue();
-        // First request of each chain, and how many there are before it.
         let mut chains = Vec::new();
         let mut posted = 0;
-        let mut last = None;
         for chain in works.chunks(queue.longest_chain()) {
-            let is_last = posted + chain.len() == works.len();
+            let len = chain.len();
+            let is_last = posted + len == works.len();
             // SAFETY: an invalidation names no memory.
-            match unsafe { queue.post(chain, is_last, patience) } {
-                Ok(first) => {
-                    chains.push((first, posted));
-                    posted += chain.len();
-                    last = Some(first + chain.len() as u64 - 1);
-                }
-                Err(_) => break,
-            }
+            let Ok(first) = (unsafe { queue.post(chain, is_last, patience) }) else {
+                break;
+            };
+            chains.push(Chain { first, len });
+            posted += len;
         }
         if posted == works.len()
-            && let Some(last) = last
-            && queue.wait(last, patience).is_ok()
+            && let Some(last) = chains.last()
+            && queue.wait(last.end() - 1, patience).is_ok()
         {
             return works.len();
         }
         queue.give_up();
-        let done = queue.done();
         tracing::warn!(
             regions = works.len(),
             "invalidation failed; freeing what is left"
         );
-        // Requests of other threads may lie between two chains, but not inside of one.
-        let in_doubt = chains.iter().rev().find(|(first, _)| *first < done);
-        in_doubt.map_or(0, |(first, before)| {
-            (before + (done - first) as usize).min(posted)
-        })
+        requests_done(&chains, queue.done())
     }
 
     fn fail(&mut self, place: usize, error: Error) {
@@ -147,5 +137,48 @@ impl<'b, 'r> Kill<'b, 'r> {
         Err(BatchError::each(
             self.verdicts.into_iter().map(verdict).collect(),
         ))
+    }
+}
+
+/// Consecutive requests of one chain, by number. Those of other threads may lie between two
+/// chains, but not inside of one.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    first: u64,
+    len: usize,
+}
+
+impl Chain {
+    /// The number of the request behind.
+    const fn end(&self) -> u64 {
+        self.first + self.len as u64
+    }
+}
+
+/// How many requests of the chains are among those with a number below `done`.
+fn requests_done(chains: &[Chain], done: u64) -> usize {
+    let of_chain = |chain: &Chain| done.clamp(chain.first, chain.end()) - chain.first;
+    chains.iter().map(of_chain).sum::<u64>() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever others posted in between: a request counts as done exactly if it is.
+    #[test]
+    fn requests_of_others_are_not_counted() {
+        for (len_a, gap, len_b) in [(2, 0, 3), (2, 3, 2), (1, 9, 4), (4, 1, 1)] {
+            let first = 10;
+            let a = Chain { first, len: len_a };
+            let first = a.end() + gap;
+            let b = Chain { first, len: len_b };
+            let numbers: Vec<u64> = (a.first..a.end()).chain(b.first..b.end()).collect();
+            for done in 0..b.end() + 5 {
+                let expected = numbers.iter().filter(|&&number| number < done).count();
+                assert_eq!(requests_done(&[a, b], done), expected, "{a:?} {b:?} {done}");
+            }
+        }
+        assert_eq!(requests_done(&[], 7), 0);
     }
 }

@@ -11,6 +11,35 @@
 //! device. So safe code cannot free anything in the wrong order. Dropping frees in silence and logs
 //! what it could not free; `close`, where there is one, says so.
 //!
+//! ```no_run
+//! use mr_core::{Access, Pool};
+//! use mr_policies::Threshold;
+//! use mr_verbs::{Arena, Device, Domain, Endpoint, EndpointConfig, QpAddress, Window2Backend};
+//! # fn ask_the_peer(ours: QpAddress) -> std::io::Result<QpAddress> { unimplemented!() }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::open_first()?;
+//! let domain = Domain::new(&device)?;
+//! // By TCP, say: called now, and again whenever the queue pair is lost.
+//! let endpoint = Endpoint::connect(&domain, EndpointConfig::default(), ask_the_peer)?;
+//! let arena = Arena::new(&domain, 64 << 20)?;
+//! let backend = Window2Backend::new(&endpoint, [arena.clone()])?;
+//! let pool = Pool::builder(backend, Threshold::regions(256)?).build()?;
+//!
+//! // One doorbell: the window is bound, and the peer told the key and the address.
+//! let mut buffer = arena.take(65536)?;
+//! let addr = buffer.as_mut_ptr() as u64;
+//! let lease = pool.lease_chained(buffer, Access::REMOTE_WRITE, |keys| {
+//!     let mut request = addr.to_be_bytes().to_vec();
+//!     request.extend(keys.remote.bits().to_be_bytes());
+//!     request
+//! })?;
+//! // … the peer writes, and says so …
+//! let buffer = lease.invalidate()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Soft-RoCE
 //!
 //! On a software device ([`Device::is_software`]) registration does what it says. Memory windows
@@ -21,11 +50,11 @@
 //! - the key is checked at the first packet of a write only, so a write of several packets that is
 //!   under way when the key dies goes on to its end, *also after the invalidation has been
 //!   reported*: there promise 2 holds for accesses that begin later;
-//! - when a message goes again (a lost packet, a receiver not ready), a bind in the same chain is
-//!   done again, which fails, and the queue pair is stuck until the
-//!   [timeout](EndpointConfig::timeout);
-//! - a key of type 2 that is invalidated twice, by the peer or by the peer and this host at the same
-//!   moment, makes the kernel follow a null pointer.
+//! - when messages have to go again since the peer's receive buffers are full, a queue pair with
+//!   binds among them is stuck until the [timeout](EndpointConfig::timeout);
+//! - a key of type 2 that the peer invalidates twice makes the kernel follow a null pointer
+//!   (`rxe_invalidate_mw`); one that the peer and this host invalidate at the same moment must be
+//!   expected to do so, too.
 //!
 //! So windows on such a device are for development with peers that are trusted. Backends that bind
 //! windows log a warning there.

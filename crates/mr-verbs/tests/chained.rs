@@ -209,8 +209,8 @@ fn a_peer_that_does_not_receive_is_back_pressure() {
     assert!(leases.len() >= 2, "{}", leases.len());
 
     if device.is_software() {
-        // rdma_rxe of Linux 6.1 binds once more when it sends a message again, fails at that and
-        // is stuck. So the connection is given up here, and its leases end all the same.
+        // With rdma_rxe of Linux 6.1 the queue pair is stuck once a message among binds has to go
+        // again. So the connection is given up here, and its leases end all the same.
         rig.peer.receive(PATIENCE).unwrap().unwrap();
         drop(refusal);
     } else {
