@@ -67,45 +67,69 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    pub(crate) fn from_raw(raw: &RawCompletion) -> Self {
-        /// libibverbs' `IBV_WC_WITH_INV`.
-        const WITH_INV: u32 = 1 << 3;
-        /// The kernel's `IB_WC_WITH_INVALIDATE`, which the provider of Soft-RoCE hands through.
-        /// It is libibverbs' flag of a good checksum, which means nothing on an RC connection.
-        const WITH_INV_OF_KERNEL: u32 = 1 << 2;
+    /// `kernel_flags`: the provider hands the kernel's flags through, as that of Soft-RoCE does.
+    ///
+    /// The kernel's flag of an invalidation is libibverbs' flag of a good checksum, so it counts
+    /// nowhere else; and immediate data, which shares its place with the key and is what the peer
+    /// wants it to be, never counts as a key.
+    pub(crate) fn from_raw(raw: &RawCompletion, kernel_flags: bool) -> Self {
         let status = Status::from_raw(raw.status);
-        let with_inv = raw.flags & (WITH_INV | WITH_INV_OF_KERNEL) != 0;
+        let with_inv =
+            raw.flags & WITH_INV != 0 || (kernel_flags && raw.flags & WITH_INV_OF_KERNEL != 0);
+        let with_imm = raw.flags & WITH_IMM != 0;
+        let invalidated = with_inv && !with_imm && status == Status::Success;
         Self {
             slot: raw.id,
             status,
             bytes: raw.bytes,
-            invalidated: (with_inv && status == Status::Success).then_some(raw.key),
+            invalidated: invalidated.then_some(raw.key),
         }
     }
 }
+
+/// `IBV_WC_WITH_IMM`, the same in the kernel.
+const WITH_IMM: u32 = 1 << 1;
+/// `IBV_WC_WITH_INV`.
+const WITH_INV: u32 = 1 << 3;
+/// The kernel's `IB_WC_WITH_INVALIDATE`.
+const WITH_INV_OF_KERNEL: u32 = 1 << 2;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn arrival(status: u32, flags: u32) -> Arrival {
-        Arrival::from_raw(&RawCompletion {
+    fn key(status: u32, flags: u32, kernel_flags: bool) -> Option<u32> {
+        let raw = RawCompletion {
             id: 7,
             status,
             bytes: 3,
             flags,
             key: 0x1234,
-        })
+        };
+        Arrival::from_raw(&raw, kernel_flags).invalidated
     }
 
     #[test]
-    fn both_flags_of_a_remote_invalidation_are_recognised() {
-        for flags in [1 << 2, 1 << 3, 0x5, 0xd] {
-            assert_eq!(arrival(0, flags).invalidated, Some(0x1234), "{flags:#x}");
+    fn each_provider_is_understood_by_its_own_flag() {
+        for flags in [1 << 3, 0x9, 0xd] {
+            assert_eq!(key(0, flags, false), Some(0x1234), "{flags:#x}");
+            assert_eq!(key(0, flags, true), Some(0x1234), "{flags:#x}");
         }
-        for flags in [0, 1, 2, 3, 1 << 4] {
-            assert_eq!(arrival(0, flags).invalidated, None, "{flags:#x}");
+        assert_eq!(
+            key(0, 0x5, true),
+            Some(0x1234),
+            "what Soft-RoCE was seen to deliver"
+        );
+        assert_eq!(key(0, 0x5, false), None, "a good checksum");
+    }
+
+    #[test]
+    fn nothing_else_is_an_invalidation() {
+        for kernel_flags in [false, true] {
+            for flags in [0, 1, 1 << 4, 1 << 1, 1 << 1 | 1 << 2, 1 << 1 | 1 << 3] {
+                assert_eq!(key(0, flags, kernel_flags), None, "{flags:#x}");
+            }
+            assert_eq!(key(5, 1 << 3, kernel_flags), None, "nothing arrived");
         }
-        assert_eq!(arrival(5, 1 << 3).invalidated, None, "nothing arrived");
     }
 }

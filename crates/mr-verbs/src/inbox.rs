@@ -32,6 +32,8 @@ pub(crate) struct Inbox {
     arrived: Mutex<VecDeque<Delivery>>,
     slots: NonNull<u8>,
     slot_bytes: u32,
+    /// See [`Arrival::from_raw`].
+    kernel_flags: bool,
     buffer: ArenaBuffer,
 }
 
@@ -67,6 +69,7 @@ impl Inbox {
             arrived: Mutex::new(VecDeque::with_capacity(slots as usize)),
             slots: NonNull::new(start).ok_or(Error::ArenaFull { len: 1, size: 0 })?,
             slot_bytes,
+            kernel_flags: domain.device().is_software(),
             buffer,
         })
     }
@@ -97,7 +100,7 @@ impl Inbox {
                     status,
                     bytes,
                     invalidated,
-                } = Arrival::from_raw(&raw);
+                } = Arrival::from_raw(&raw, self.kernel_flags);
                 let invalidated = match invalidated.map(RemoteKey::from_bits) {
                     None => Ok(None),
                     Some(key) => keys.invalidated(key).map(|()| Some(key)),

@@ -341,7 +341,7 @@ pub(crate) const POLL_BATCH: usize = 16;
 
 /// Takes up to [`POLL_BATCH`] completions; says how many.
 pub(crate) unsafe fn poll_cq(cq: Cq, mut take: impl FnMut(RawCompletion)) -> Result<usize> {
-    let mut batch = [const { MaybeUninit::<ffi::ibv_wc>::uninit() }; POLL_BATCH];
+    let mut batch = [const { MaybeUninit::<ffi::ibv_wc>::zeroed() }; POLL_BATCH];
     let first = batch.as_mut_ptr().cast();
     // SAFETY: the contract of this file; there is room for as many as are asked for.
     let got = unsafe { ffi::ibv_poll_cq(cq.0.as_ptr(), POLL_BATCH as i32, first) };
@@ -354,7 +354,8 @@ pub(crate) unsafe fn poll_cq(cq: Cq, mut take: impl FnMut(RawCompletion)) -> Res
             status: completion.status,
             bytes: completion.byte_len,
             flags: completion.wc_flags,
-            // SAFETY: both halves of the union are 32-bit numbers.
+            // SAFETY: both halves of the union are 32-bit numbers, and where libibverbs wrote
+            // neither there are zeros.
             key: unsafe { completion.imm_data_invalidated_rkey_union.invalidated_rkey },
         });
     }
