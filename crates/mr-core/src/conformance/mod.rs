@@ -3,7 +3,7 @@
 //! Implement [`Harness`] for what it takes to try the backend out (a peer that presents keys), and
 //! call [`conformance!`](crate::conformance!) with a function that makes one:
 //!
-//! ```ignore
+//! ```text
 //! fn harness() -> Result<MyHarness, String> { ... }
 //! mr_core::conformance!(harness);
 //! ```
