@@ -20,8 +20,9 @@ const BATCH: usize = 4000;
 const REGIONS: usize = 16_000;
 /// Leases of a thread between two looks at what is due.
 const STRIDE: usize = 1000;
-/// Strides of a thread per round: some 20 ms.
-const STRIDES: usize = 500;
+/// Strides of a thread per round: some 4 ms, which both threads often have to themselves even where
+/// something else runs.
+const STRIDES: usize = 100;
 
 pub(crate) fn measure(setting: &Setting) -> Result<Vec<Line>> {
     let pool = pool(
@@ -105,7 +106,7 @@ fn scaling(
             }
         });
         interleave(
-            setting.rounds(51),
+            setting.rounds(301),
             [
                 &mut || {
                     order.send(())?;

@@ -3,9 +3,10 @@
 use crate::exposure::Ledger;
 use crate::pool::core::Core;
 use crate::pool::handback::{Arrival, Handback};
-use crate::pool::slot::{Fate, Mapping, StaleSum};
+use crate::pool::shard::Boxed;
+use crate::pool::slot::{Fate, Mapping, Slot, StaleSum};
 use crate::sync::Mutex;
-use crate::{DmaBuffer, MrBackend, Time};
+use crate::{DmaBuffer, MrBackend, RegionState, Time};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -31,7 +32,44 @@ impl<M: DmaBuffer> Estate<M> {
         self.collect.reserve(buffers);
     }
 
+    /// Takes all mappings off regions whose keys are dead, the oldest of each first, and makes the
+    /// regions clean. Says whether all of them were in flight, as they must have been.
+    pub(crate) fn bury<B: MrBackend>(
+        &mut self,
+        slots: &mut [Boxed<B, M>],
+        dead: Time,
+        ledger: &mut Ledger,
+    ) -> bool {
+        let mut legal = true;
+        for slot in slots {
+            slot.maps = 0;
+            slot.failures = 0;
+            if !slot.earlier.is_empty() {
+                self.bury_earlier(slot, dead, ledger);
+            }
+            if let Some(mapping) = &mut slot.current {
+                self.settle(mapping, dead, ledger);
+            }
+            slot.current = None;
+            legal &= slot.enter(RegionState::Clean);
+        }
+        legal
+    }
+
+    #[inline(never)]
+    fn bury_earlier<B: MrBackend>(
+        &mut self,
+        slot: &mut Slot<B, M>,
+        dead: Time,
+        ledger: &mut Ledger,
+    ) {
+        for mut earlier in slot.earlier.drain(..) {
+            self.settle(&mut earlier.mapping, dead, ledger);
+        }
+    }
+
     /// Records the death of a mapping's key, and takes over its buffer.
+    #[inline(always)]
     pub(crate) fn settle(&mut self, mapping: &mut Mapping<M>, dead: Time, ledger: &mut Ledger) {
         ledger.record(mapping, dead);
         match mapping.take_estate() {

@@ -33,7 +33,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     pub(crate) fn stats(&self) -> PoolStats {
         let mut ledger = Ledger::new();
         for own in &self.ledgers {
-            ledger.merge(&mut own.lock());
+            ledger.merge(&own.lock());
         }
         let now = self.now();
         let mut tally = Tally::default();

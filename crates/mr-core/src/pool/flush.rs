@@ -237,19 +237,15 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
         estate.reserve(slots.len());
         let mut ledger = core.my_ledger().lock();
         ledger.close(&dead, now);
-        let mut illegal = false;
-        for slot in &mut slots {
-            slot.bury(|mapping| estate.settle(mapping, now, &mut ledger));
-            illegal |= !slot.enter(RegionState::Clean);
-        }
+        let legal = estate.bury(&mut slots, now, &mut ledger);
         drop(ledger);
         core.distribute(estate);
-        if illegal {
+        if !legal {
             let lost = slots.extract_if(.., |slot| slot.state() != RegionState::Clean);
             lost.for_each(|slot| core.fail_internally(slot));
         }
         tracing::debug!(regions = slots.len(), "flushed");
-        core.depot.store(&mut slots);
+        core.depot.store(&mut slots, now);
         core.serve();
     }
 

@@ -102,11 +102,11 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let mut estate = Estate::new();
         let mut ledger = self.my_ledger().lock();
         ledger.close(&sum, dead);
-        slot.bury(|mapping| estate.settle(mapping, dead, &mut ledger));
+        let legal = estate.bury(std::slice::from_mut(&mut slot), dead, &mut ledger);
         drop(ledger);
         self.distribute(estate);
-        if slot.enter(RegionState::Clean) {
-            self.give_back(slot);
+        if legal {
+            self.give_back(slot, dead);
         } else {
             self.fail_internally(slot);
         }

@@ -107,7 +107,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     pub(crate) fn free_clean(&self) {
         let mut clean: Vec<Boxed<B, M>> = Vec::new();
         while let Some(magazine) = self.depot.fetch() {
-            clean.extend(magazine);
+            clean.extend(magazine.regions);
         }
         for shard in &self.shards {
             shard.lock().take_clean(&mut clean);
@@ -131,7 +131,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 }
             }
         }
-        self.depot.store(&mut left);
+        self.depot.store(&mut left, self.now());
     }
 
     pub(crate) fn report(&self, flusher_left: bool) -> ShutdownReport {

@@ -206,25 +206,14 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
         sum
     }
 
+    /// Release of the latest mapping.
+    pub(crate) fn latest(&self) -> Option<Time> {
+        self.current.as_ref().map(|mapping| mapping.released)
+    }
+
     /// Release of the oldest mapping.
     pub(crate) fn oldest(&self) -> Option<Time> {
         self.mappings().next().map(|mapping| mapping.released)
-    }
-
-    /// Takes off all mappings, oldest first, after `each` has had what it wants of them. To be
-    /// called when all keys of the region are dead.
-    pub(crate) fn bury(&mut self, mut each: impl FnMut(&mut Mapping<M>)) {
-        self.maps = 0;
-        self.failures = 0;
-        if !self.earlier.is_empty() {
-            self.earlier
-                .drain(..)
-                .for_each(|mut earlier| each(&mut earlier.mapping));
-        }
-        if let Some(mapping) = &mut self.current {
-            each(mapping);
-        }
-        self.current = None;
     }
 
     pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping<M>> {

@@ -61,8 +61,8 @@ const NEVER: u64 = u64::MAX;
 
 /// Runs `policy` under the load of `scenario` on an HCA of `preset`.
 ///
-/// Takes about half a microsecond for an I/O of 4 KiB and two for one of 1 MiB, and memory for
-/// what is stale at once, not for the load.
+/// Takes about a quarter of a microsecond for an I/O of 4 KiB and somewhat over one for one of
+/// 1 MiB, and memory for what is stale at once, not for the load.
 ///
 /// # Errors
 ///
