@@ -9,6 +9,7 @@ use crate::pool::gate::Turn;
 use crate::pool::handback::{Handback, Pending};
 use crate::pool::shard::Boxed;
 use crate::pool::slot::{Fate, Mapping, Superseded};
+use crate::sync::atomic::Ordering;
 use crate::{
     Access, DmaBuffer, ErrorKind, InvalidateError, KeyTag, Keys, LeaseError, LeaseRefusal,
     LocalKey, MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope,
@@ -17,7 +18,6 @@ use crate::{
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A live mapping: the buffer that it owns can be reached through its key.

@@ -18,6 +18,8 @@ mod gate;
 mod handback;
 mod kill;
 mod lease;
+#[cfg(all(test, loom))]
+mod models;
 mod quarantine;
 mod release;
 mod shard;
