@@ -11,6 +11,7 @@ use crate::pool::core::earlier;
 use crate::pool::slot::{Mapping, StaleSum, Superseded};
 use crate::sync::ShortLock;
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::time::Duration;
 use thin_vec::ThinVec;
 
@@ -54,7 +55,7 @@ struct Batch {
 /// The journey of one region, from its draw until it is mapped or put back.
 #[derive(Debug)]
 #[must_use = "a journey that does not end holds up every flush"]
-pub(crate) struct Journey(u64);
+pub(crate) struct Journey(NonZeroU64);
 
 /// What a fence has done to the superseded keys.
 #[derive(Clone, Copy, Debug)]
@@ -245,14 +246,15 @@ impl Abroad {
 
 impl Books {
     fn depart(&mut self) -> Journey {
-        self.journeys += 1;
+        let number = NonZeroU64::MIN.saturating_add(self.journeys);
+        self.journeys = number.get();
         self.underway.push(self.journeys);
-        Journey(self.journeys)
+        Journey(number)
     }
 
     fn arrive(&mut self, journey: Journey, stale: &StaleSum) -> bool {
         self.travelling.remove(stale);
-        self.underway.retain(|other| *other != journey.0);
+        self.underway.retain(|other| *other != journey.0.get());
         self.awaiting > 0
     }
 

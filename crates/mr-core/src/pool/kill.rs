@@ -114,6 +114,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// A region is not where the tables say it is: a defect of this crate. Nothing of it is freed.
+    #[cold]
     pub(crate) fn fail_internally(&self, mut slot: Boxed<B, M>) {
         tracing::error!(region = slot.id, state = %slot.state(), "region in an impossible state");
         self.poison(PoisonedBy::Pool);

@@ -20,7 +20,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         };
         mapping.released = now;
         mapping.send(fate);
-        let released = ReleasedRegion::new(slot.maps, mapping.bytes, mapping.access);
+        let released = ReleasedRegion::new(slot.maps.into(), mapping.bytes, mapping.access);
         let verdict = self.verdict(&released);
         if verdict == AtRelease::Invalidate && self.kills_alone() {
             // A failure is in the quarantine's books; a release has nobody to tell.

@@ -119,6 +119,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         Some(slot)
     }
 
+    #[inline]
     fn count_drawn(&mut self, slot: &Slot<B, M>, bytes: u64) {
         let tally = &mut self.tally;
         if slot.state() == RegionState::Reusable {
