@@ -11,8 +11,8 @@
 //! | `adaptive=Q` | `(1 + sqrt(1 + 8 Q r)) / 2`, rounded down | `Q / D + (D - 1) / 2r` | `Q / D`, and that, plus `T(D)` |
 //! | `immediate`, and whatever flushes faster than flushes are done | `r T(D)` | `T(D)` | `3/2 T(D)` and `2 T(D)` |
 //!
-//! where `N` is the number of regions and `L = r T_io` those that are leased. No `D` is above
-//! `N - L`: then a lease finds no region and calls for a flush itself.
+//! where `N` is the number of regions and `L = r T_io` those that are leased. At `N - L` a lease
+//! finds no region and calls for a flush itself, so no `D` is above `N - L + r d`, nor above `N`.
 //!
 //! With `n` mappings of a region between invalidations on a FIFO free list there are bounds:
 //! each of the `n - 1` mappings after the first comes a round of `N - L` regions later, so
@@ -53,7 +53,8 @@ struct Trigger {
 struct Setting {
     rate: f64,
     delay: f64,
-    /// Regions that can be stale at once.
+    regions: f64,
+    /// Regions that can be stale when a lease finds none: those that are not leased.
     room: f64,
     /// Bytes of an I/O.
     bytes: f64,
@@ -113,6 +114,7 @@ impl Setting {
         Some(Self {
             rate: *rate,
             delay: scenario.flush_delay.as_secs_f64(),
+            regions: f64::from(scenario.regions),
             room: f64::from(scenario.regions) - leased,
             bytes: bytes as f64,
             fence,
@@ -166,7 +168,8 @@ impl Setting {
     }
 
     fn by_count(&self, count: f64) -> Trigger {
-        let regions = (count + self.rate * self.delay).min(self.room);
+        // While I/Os wait for a late flush, those that have their lease go on to their ends.
+        let regions = (count.min(self.room) + self.rate * self.delay).min(self.regions);
         let oldest = (regions - 1.0) / self.rate;
         Trigger {
             regions,

@@ -3,7 +3,7 @@
 use crate::LabError;
 use mr_policies::{Named, Policy};
 
-/// The policies that the issue of the day is about, besides the named ones.
+/// Some of each kind, besides the named ones.
 const COMPARED: [&str; 8] = [
     "use-once",
     "use-n=32",

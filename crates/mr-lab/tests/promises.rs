@@ -71,7 +71,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     /// Every run ends, loses no I/O, keeps the bound on exposure (I7), never has more stale keys
     /// than the regions allow, and gives the same answer again.
@@ -98,9 +98,10 @@ proptest! {
         let bound = policy.exposure_bound().unwrap_or(Duration::MAX).min(scenario.max_age);
         let limit = bound + scenario.flush_delay + 2 * longest_flush(&preset, scenario.regions);
         prop_assert!(row.exposure_s.max <= limit.as_secs_f64(), "{:?} > {limit:?}", row.exposure_s);
-        prop_assert!(row.exposure_s.mean <= row.exposure_s.max);
+        // All alike, they may differ in the last digit.
+        prop_assert!(row.exposure_s.mean <= row.exposure_s.max * (1.0 + 1e-9));
         prop_assert!(row.stale_keys.max <= f64::from(scenario.regions) * 255.0);
-        prop_assert!(row.stale_keys.mean <= row.stale_keys.max);
+        prop_assert!(row.stale_keys.mean <= row.stale_keys.max * (1.0 + 1e-9));
         prop_assert!(row.waits <= row.ios);
 
         let again = sim::run(&scenario, &preset, &policy).unwrap();

@@ -15,7 +15,7 @@ use crate::pool::wait::Queue;
 use crate::sync::{Mutex, ShortLock};
 use crate::{
     BuildError, Clock, DmaBuffer, Driver, InvalidationPolicy, KeyTag, MrBackend, PoolConfig,
-    PoolLimits, SystemClock,
+    PoolLimits, SystemClock, Time,
 };
 use crossbeam_utils::CachePadded;
 use rand_chacha::ChaCha8Rng;
@@ -109,7 +109,7 @@ impl<B: MrBackend> PoolBuilder<B> {
         let shards: Box<[_]> = (0..config.shards.next_power_of_two()).map(shards).collect();
         let magazine = (config.capacity / (4 * config.shards)).clamp(1, MAGAZINE) as usize;
         let depot = Depot::new(magazine, config.order);
-        depot.store(&mut slots);
+        depot.store(&mut slots, Time::ZERO);
         let core = Arc::new(Core {
             backend,
             policy,

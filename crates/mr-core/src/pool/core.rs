@@ -137,15 +137,15 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// Puts a clean region back into circulation.
-    pub(crate) fn give_back(&self, slot: Boxed<B, M>) {
+    pub(crate) fn give_back(&self, slot: Boxed<B, M>, now: Time) {
         let mut shard = self.shards[self.my_shard()].lock();
-        shard.clean.push_back(slot);
+        shard.stock([slot], now);
         // What one thread hoards beyond two magazines, others may fetch from the depot.
         let magazine = self.depot.magazine();
         if shard.clean.len() > 2 * magazine {
             let mut surplus: Vec<_> = shard.clean.drain(..magazine).collect();
             drop(shard);
-            self.depot.store(&mut surplus);
+            self.depot.store(&mut surplus, now);
         } else {
             drop(shard);
         }
@@ -170,7 +170,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     pub(crate) fn draw(&self, bytes: u64) -> Option<Boxed<B, M>> {
         let mine = self.my_shard();
         let mut shard = self.shards[mine].lock();
-        match shard.draw(bytes, || self.depot.is_empty()) {
+        match shard.draw(bytes, || self.depot.latest()) {
             Some(mut slot) => {
                 self.depart(&mut slot);
                 Some(slot)
@@ -205,14 +205,18 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     fn draw_from_depot(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {
-        let mut magazine = self.depot.fetch()?;
+        let mut magazine = self.depot.fetch();
         let mut shard = self.shards[mine].lock();
-        shard.clean.extend(magazine.drain(..));
-        let mut slot = shard.draw(bytes, || true);
+        if let Some(magazine) = &mut magazine {
+            shard.stock(magazine.regions.drain(..), magazine.stored);
+        }
+        let mut slot = shard.draw(bytes, || None);
         slot.iter_mut().for_each(|slot| self.depart(slot));
         drop(shard);
-        self.depot.recycle(magazine);
-        self.offer_the_rest();
+        if let Some(magazine) = magazine {
+            self.depot.recycle(magazine);
+            self.offer_the_rest();
+        }
         slot
     }
 
@@ -230,8 +234,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 continue;
             }
             let mut shard = self.shards[mine].lock();
-            shard.clean.append(&mut loot);
-            if let Some(mut slot) = shard.draw(bytes, || true) {
+            shard.stock(loot.drain(..), Time::ZERO);
+            if let Some(mut slot) = shard.draw(bytes, || None) {
                 self.depart(&mut slot);
                 drop(shard);
                 self.offer_the_rest();

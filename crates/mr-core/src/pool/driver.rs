@@ -19,6 +19,8 @@ const LONGEST_IDLE: Duration = Duration::from_secs(3600);
 /// A running flusher thread.
 pub(crate) struct Flusher {
     thread: JoinHandle<()>,
+    /// It was left behind once, so the time that it was given to end the pool is over.
+    pub(crate) was_left: bool,
     ended: Arc<Ended>,
 }
 
@@ -43,17 +45,22 @@ impl Flusher {
                     core.poison(PoisonedBy::Pool);
                 }
             })?;
-        Ok(Self { thread, ended })
+        Ok(Self {
+            thread,
+            ended,
+            was_left: false,
+        })
     }
 
     /// Joins the thread if it ends before `deadline`. If not, it sits in a backend call which does
     /// not return, and is given back.
-    pub(crate) fn join(self, deadline: Deadline) -> Option<Self> {
+    pub(crate) fn join(mut self, deadline: Deadline) -> Option<Self> {
         let mut ended = self.ended.flag.lock();
         while !*ended {
             let left = deadline.left();
             if left.is_zero() {
                 drop(ended);
+                self.was_left = true;
                 return Some(self);
             }
             ended = self.ended.changed.wait_timeout(ended, left).0;

@@ -24,6 +24,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     pub(crate) fn due(&self) -> Due<'_, B, M> {
         // First forget, then look: what is released from here on speaks up for itself.
         self.due_at.store(u64::MAX, Ordering::SeqCst);
+        if self.check_poison().is_err() {
+            // A flush would put everything back, to be due again.
+            return Due {
+                flush: None,
+                next: None,
+            };
+        }
         let now = self.now();
         let wards = self.quarantine.lock().wards();
         let scope = match self.decide(&self.view(now).0) {

@@ -129,7 +129,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             self.check_poison()?;
             match self.gate.wait(ticket, full, deadline, poisoned) {
                 Turn::Done => break None,
-                Turn::TimedOut => return Err(FlushError::TimedOut { waited }),
+                Turn::TimedOut => {
+                    self.check_poison()?;
+                    return Err(FlushError::TimedOut { waited });
+                }
                 Turn::Within => return Err(FlushError::WithinFlush),
                 Turn::Start => {
                     let ran = self.begin(scope, true).map(Flush::run_all);
@@ -242,7 +245,7 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
             lost.for_each(|slot| core.fail_internally(slot));
         }
         tracing::debug!(regions = slots.len(), "flushed");
-        core.depot.store(&mut slots);
+        core.depot.store(&mut slots, now);
         core.serve();
     }
 

@@ -214,8 +214,12 @@ impl Gate {
         self.state.lock().demanded
     }
 
-    pub(crate) fn is_running(&self) -> bool {
-        self.state.lock().running
+    /// Sleeps until no flush runs, or something else changes, or `timeout` has passed.
+    pub(crate) fn sleep_while_running(&self, timeout: Duration) {
+        let state = self.state.lock();
+        if state.running {
+            drop(self.sleep(state, timeout));
+        }
     }
 
     pub(crate) fn in_flush(&self) -> InFlush {
@@ -244,7 +248,8 @@ impl Gate {
         }
     }
 
-    /// Sleeps until something changes or `timeout` has passed, unless `ready` says not to.
+    /// Sleeps until something changes or `timeout` has passed, unless `ready` says not to. It is
+    /// asked under the gate's lock, and must not come back here.
     pub(crate) fn sleep_unless(&self, ready: impl Fn() -> bool, timeout: Duration) {
         let state = self.state.lock();
         if !ready() {

@@ -106,7 +106,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         drop(ledger);
         self.distribute(estate);
         if legal {
-            self.give_back(slot);
+            self.give_back(slot, dead);
         } else {
             self.fail_internally(slot);
         }

@@ -10,8 +10,9 @@ use crate::pool::handback::{Handback, Pending};
 use crate::pool::shard::Boxed;
 use crate::pool::slot::{Fate, Mapping, Superseded};
 use crate::{
-    Access, DmaBuffer, ErrorKind, InvalidateError, Keys, LeaseError, LeaseRefusal, LocalKey,
-    MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope, Time,
+    Access, DmaBuffer, ErrorKind, InvalidateError, KeyTag, Keys, LeaseError, LeaseRefusal,
+    LocalKey, MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope,
+    Time,
 };
 use std::fmt;
 use std::ops::Deref;
@@ -194,9 +195,20 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Leases a region for `buffer`, waiting for one at most `patience`; without it, not at all.
     pub(crate) fn lease(
         &self,
+        buffer: M,
+        access: Access,
+        patience: Option<Duration>,
+    ) -> Leased<B, M> {
+        self.lease_by(buffer, access, patience, B::map)
+    }
+
+    /// The same, mapped by `map`: one of the ways that the backend has.
+    pub(crate) fn lease_by(
+        &self,
         mut buffer: M,
         access: Access,
         patience: Option<Duration>,
+        map: impl FnOnce(&B, &mut B::Region, MemoryRange<'_>, Access, KeyTag) -> Result<Keys, B::Error>,
     ) -> Leased<B, M> {
         let found = self.check_fit(&mut buffer).and_then(|bytes| {
             if self.over_bound.load(Ordering::Relaxed) {
@@ -208,7 +220,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             }
         });
         match found {
-            Ok(slot) => self.map(slot, buffer, access),
+            Ok(slot) => self.map(slot, buffer, access, map),
             Err(reason) => {
                 if matches!(reason, LeaseRefusal::Exhausted { .. }) {
                     self.exhausted.fetch_add(1, Ordering::Relaxed);
@@ -349,7 +361,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// Has the backend map `buffer` with the drawn region.
-    fn map(&self, mut slot: Boxed<B, M>, mut buffer: M, access: Access) -> Leased<B, M> {
+    fn map(
+        &self,
+        mut slot: Boxed<B, M>,
+        mut buffer: M,
+        access: Access,
+        map: impl FnOnce(&B, &mut B::Region, MemoryRange<'_>, Access, KeyTag) -> Result<Keys, B::Error>,
+    ) -> Leased<B, M> {
         let before = slot.state();
         if !slot.enter(RegionState::Leased) {
             self.fail_internally(slot);
@@ -364,7 +382,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         };
         let addr = memory.addr();
         let tag = slot.tag.next();
-        let answer = self.ask_backend(|backend| backend.map(&mut slot.region, memory, access, tag));
+        let answer =
+            self.ask_backend(|backend| map(backend, &mut slot.region, memory, access, tag));
         // A tag is used up unless the backend vouches that the key was never honoured: a region that
         // was refused 256 times must not come back to the key that is stale.
         let refused = |error: &B::Error| error.kind().leaves_region_known();

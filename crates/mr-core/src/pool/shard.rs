@@ -16,6 +16,8 @@ pub(crate) type Boxed<B, M> = Box<Slot<B, M>>;
 /// than shards no two threads meet in one, but for a thief or the flusher now and then.
 pub(crate) struct Shard<B: MrBackend, M> {
     pub(crate) clean: VecDeque<Boxed<B, M>>,
+    /// When the latest of them came.
+    cleaned: Time,
     reusable: VecDeque<Boxed<B, M>>,
     worn: Vec<Boxed<B, M>>,
     order: DrawOrder,
@@ -86,6 +88,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
     pub(crate) fn new(order: DrawOrder, random: ChaCha8Rng) -> Self {
         Self {
             clean: VecDeque::new(),
+            cleaned: Time::ZERO,
             reusable: VecDeque::new(),
             worn: Vec::new(),
             order,
@@ -98,25 +101,47 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         }
     }
 
-    /// Takes out a region to be leased for `bytes`. Unless the order is LIFO, one that is stale
-    /// comes only when `no_clean` says that there are no clean ones elsewhere.
+    /// Takes out a region to be leased for `bytes`. `elsewhere` says when clean regions have last
+    /// come to the depot, if it has any: where those are to be drawn first, this draws none.
     pub(crate) fn draw(
         &mut self,
         bytes: u64,
-        no_clean: impl FnOnce() -> bool,
+        elsewhere: impl FnOnce() -> Option<Time>,
     ) -> Option<Boxed<B, M>> {
         let clean = match self.order {
             DrawOrder::Random => draw_any(&mut self.clean, &mut self.random),
             DrawOrder::Fifo => self.clean.pop_front(),
-            DrawOrder::Lifo if self.reusable.is_empty() => self.clean.pop_back(),
-            DrawOrder::Lifo => None,
+            DrawOrder::Lifo => return self.draw_latest(bytes, elsewhere()),
         };
         let slot = match clean {
             Some(slot) => slot,
-            None => self.draw_reusable(no_clean)?,
+            None => self.draw_reusable(elsewhere)?,
         };
         self.count_drawn(&slot, bytes);
         Some(slot)
+    }
+
+    /// Whichever region has come to its list last, unless the depot has a later one.
+    fn draw_latest(&mut self, bytes: u64, elsewhere: Option<Time>) -> Option<Boxed<B, M>> {
+        let released = self.reusable.back().and_then(|slot| slot.latest());
+        let cleaned = (!self.clean.is_empty()).then_some(self.cleaned);
+        if elsewhere > released.max(cleaned) {
+            return None;
+        }
+        let list = if cleaned > released {
+            &mut self.clean
+        } else {
+            &mut self.reusable
+        };
+        let slot = list.pop_back()?;
+        self.count_drawn(&slot, bytes);
+        Some(slot)
+    }
+
+    /// Takes in regions that are clean since `cleaned`, or longer.
+    pub(crate) fn stock(&mut self, slots: impl IntoIterator<Item = Boxed<B, M>>, cleaned: Time) {
+        self.clean.extend(slots);
+        self.cleaned = cleaned;
     }
 
     #[inline]
@@ -135,15 +160,13 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
     }
 
     #[inline(never)]
-    fn draw_reusable(&mut self, no_clean: impl FnOnce() -> bool) -> Option<Boxed<B, M>> {
-        if self.reusable.is_empty() {
+    fn draw_reusable(&mut self, elsewhere: impl FnOnce() -> Option<Time>) -> Option<Boxed<B, M>> {
+        if self.reusable.is_empty() || elsewhere().is_some() {
             return None;
         }
         match self.order {
-            DrawOrder::Lifo => self.reusable.pop_back(),
-            _ if !no_clean() => None,
-            DrawOrder::Fifo => self.reusable.pop_front(),
             DrawOrder::Random => draw_any(&mut self.reusable, &mut self.random),
+            DrawOrder::Fifo | DrawOrder::Lifo => self.reusable.pop_front(),
         }
     }
 

@@ -90,9 +90,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         for _ in 0..=self.config.max_retries {
             match self.begin(Scope::Stale, true) {
                 Some(flush) => flush.run(),
-                None => self
-                    .gate
-                    .sleep_unless(|| !self.gate.is_running(), deadline.left()),
+                None => self.gate.sleep_while_running(deadline.left()),
             }
             let counts = self.regions();
             let left = counts.quarantined + counts.in_flush + counts.worn + counts.reusable;
@@ -109,7 +107,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     pub(crate) fn free_clean(&self) {
         let mut clean: Vec<Boxed<B, M>> = Vec::new();
         while let Some(magazine) = self.depot.fetch() {
-            clean.extend(magazine);
+            clean.extend(magazine.regions);
         }
         for shard in &self.shards {
             shard.lock().take_clean(&mut clean);
@@ -133,7 +131,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 }
             }
         }
-        self.depot.store(&mut left);
+        self.depot.store(&mut left, self.now());
     }
 
     pub(crate) fn report(&self, flusher_left: bool) -> ShutdownReport {

@@ -207,6 +207,11 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
         sum
     }
 
+    /// Release of the latest mapping.
+    pub(crate) fn latest(&self) -> Option<Time> {
+        self.current.as_ref().map(|mapping| mapping.released)
+    }
+
     /// Release of the oldest mapping.
     pub(crate) fn oldest(&self) -> Option<Time> {
         self.mappings().next().map(|mapping| mapping.released)

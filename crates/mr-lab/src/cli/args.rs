@@ -127,9 +127,8 @@ impl LoadArgs {
 /// What all commands that simulate have in common.
 #[derive(Debug, Args)]
 pub(super) struct CommonArgs {
-    /// A policy; give it several times for several. By default those of the issue of the mail and
-    /// the named ones.
-    #[arg(long)]
+    /// A policy; give it several times for several. By default a choice of each kind, and the named ones.
+    #[arg(long, help_heading = "Policies")]
     pub(super) policy: Vec<Policy>,
     #[command(flatten)]
     pub(super) pool: PoolArgs,

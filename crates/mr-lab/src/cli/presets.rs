@@ -37,7 +37,7 @@ fn show(text: &mut String, preset: &Preset) {
         };
         let _ = writeln!(
             text,
-            "  {:<25} {:>16}  {:<8}  {source}\n{:57}({})",
+            "  {:<25} {:>18}  {:<8}  {source}\n{:59}({})",
             figure.name,
             figure.value,
             figure.evidence.to_string(),

@@ -17,13 +17,12 @@ pub(super) fn write(out: &mut dyn Write, rows: &[&Row]) -> io::Result<()> {
     let shortest = least(rows.iter().map(|row| exposure(row)));
     let decades = greatest(rows.iter().map(|row| (exposure(row) / shortest).log10()));
     let names = rows.iter().map(|row| row.policy.len()).max().unwrap_or(0);
+    let title = format!("cost, us per I/O over the cheapest ({})", number(cheapest));
     writeln!(
         out,
-        "\n   {:names$}  {:>10}  {:WIDTH$}  {:>8}  exposure, mean (log scale)",
+        "\n   {:names$}  {title:<cost$}  exposure, mean (log scale)",
         "",
-        "us per I/O",
-        format!("over the cheapest, {}", number(cheapest)),
-        "",
+        cost = 10 + 2 + WIDTH,
     )?;
     for row in rows {
         let over = row.cost_us_per_io - cheapest;

@@ -148,14 +148,18 @@ impl fmt::Display for Described<'_> {
         write!(
             f,
             ", on {} regions ({} free list).\nThe peer takes {}; {} transfers at once; {} hot keys; \
-             flushes start {} late; seed {}.\nThe pool's own bounds are out of the way, so that each \
+             flushes start {}; seed {}.\nThe pool's own bounds are out of the way, so that each \
              policy shows its own face: max_age {} (the library's default is 1s), {bytes}.",
             scenario.regions,
             order_name(scenario.order),
             show_time(scenario.service_time),
             scenario.concurrency,
             scenario.hot_keys,
-            show_time(scenario.flush_delay),
+            if scenario.flush_delay.is_zero() {
+                "when they are due".to_owned()
+            } else {
+                format!("{} late", show_time(scenario.flush_delay))
+            },
             scenario.seed,
             show_time(scenario.max_age),
         )?;
