@@ -262,6 +262,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// Gets a region although there is none, or too much is stale: helps to flush, else waits for
     /// its turn.
+    #[cold]
     fn draw_patiently(
         &self,
         bytes: u64,
@@ -347,6 +348,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         self.shards[self.my_shard()].lock().tally.bytes_out += bytes;
     }
 
+    #[cold]
     fn refuse<T>(&self) -> Result<T, LeaseRefusal<B::Error>> {
         self.check_open()?;
         let stale = self.view(self.now()).0.regions() + self.gate.in_flush().regions;
@@ -393,7 +395,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 if before == RegionState::Reusable {
                     self.supersede(&mut slot);
                 }
-                slot.maps += 1;
+                slot.maps = slot.maps.saturating_add(1);
                 slot.current = Some(Mapping::new(buffer, addr, keys, access));
                 Ok(slot)
             }
@@ -420,6 +422,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// Returns buffer and region after a refusal that left the region as it was.
+    #[cold]
     fn take_back(
         &self,
         mut slot: Boxed<B, M>,
@@ -440,6 +443,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// The previous mapping of a region that has just been mapped again.
+    #[inline(never)]
     fn supersede(&self, slot: &mut Boxed<B, M>) {
         let stale = slot.stale();
         let journey = slot.journey.take();
@@ -465,6 +469,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// A `map` call has failed and left it unknown whether a key reaches the buffer.
+    #[cold]
     fn confine_unknown(
         &self,
         mut slot: Boxed<B, M>,
