@@ -1,4 +1,4 @@
-//! The chores of this workspace: `cargo xtask test`, `lint`, `bench`, `setup`, `hw`.
+//! The chores of this workspace: `cargo xtask test`, `lint`, `model`, `soak`, `bench`, `setup`, `hw`.
 //!
 //! Every command streams what it runs, stops at the first thing that makes the rest pointless, and
 //! returns non-zero when anything failed.
@@ -8,9 +8,11 @@ mod hw;
 mod libclang;
 mod licences;
 mod lint;
+mod model;
 mod packages;
 mod process;
 mod setup;
+mod soak;
 mod tally;
 mod test;
 #[cfg(test)]
@@ -35,6 +37,10 @@ enum Chore {
     Test,
     /// Formatting, clippy, docs, licences and advisories; warnings are errors
     Lint(lint::Options),
+    /// Run the pool under the model checkers loom and shuttle
+    Model(model::Options),
+    /// Lease by the million, with faults and changing policies
+    Soak(soak::Options),
     /// Measure what a lease costs, as a table of ratios
     Bench(bench::Options),
     /// Install what the members are built with that need libibverbs
@@ -65,6 +71,8 @@ fn run(chore: &Chore) -> Result<ExitCode> {
     match chore {
         Chore::Test => test::run(),
         Chore::Lint(options) => lint::run(options),
+        Chore::Model(options) => model::run(options),
+        Chore::Soak(options) => soak::run(options),
         Chore::Bench(options) => bench::run(options),
         Chore::Setup(options) => setup::run(options),
         Chore::Hw(options) => hw::run(options),

@@ -1,32 +1,55 @@
 //! The locks and thread primitives of this crate, in one place so that a model checker can stand
-//! in for them.
+//! in for them: with `--cfg loom` or `--cfg shuttle`, all that threads share here comes from it.
+//!
+//! In a model time does not pass: a wait ends when it is notified, and a thread that waits for
+//! nothing but time is a deadlock that the model reports. So whatever a timeout would have
+//! papered over shows.
 
-use std::sync::{self, MutexGuard, PoisonError, WaitTimeoutResult};
+#[cfg(loom)]
+use loom as model;
+#[cfg(shuttle)]
+use shuttle as model;
+#[cfg(not(any(loom, shuttle)))]
+use std as model;
+
+pub(crate) use model::sync::{MutexGuard, atomic};
+pub(crate) use model::thread;
+
+use std::sync::PoisonError;
 use std::time::Duration;
+
+#[cfg(not(any(loom, shuttle)))]
+type Short<T> = spin::mutex::SpinMutex<T, spin::relax::Yield>;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) type ShortGuard<'a, T> = spin::mutex::SpinMutexGuard<'a, T>;
+#[cfg(any(loom, shuttle))]
+type Short<T> = Mutex<T>;
+#[cfg(any(loom, shuttle))]
+pub(crate) type ShortGuard<'a, T> = MutexGuard<'a, T>;
 
 /// A lock for critical sections of a few loads and stores that call nothing foreign.
 ///
 /// A spin lock, since it lets go with a plain store: that halves the atomic operations of a lease.
 /// Each is used by one thread almost always (see `shard.rs`); whoever does meet another yields.
-pub(crate) struct ShortLock<T>(spin::mutex::SpinMutex<T, spin::relax::Yield>);
+pub(crate) struct ShortLock<T>(Short<T>);
 
 impl<T> ShortLock<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        Self(spin::mutex::SpinMutex::new(value))
+    pub(crate) fn new(value: T) -> Self {
+        Self(Short::new(value))
     }
 
-    pub(crate) fn lock(&self) -> spin::mutex::SpinMutexGuard<'_, T> {
+    pub(crate) fn lock(&self) -> ShortGuard<'_, T> {
         self.0.lock()
     }
 }
 
 /// A blocking lock. Nothing foreign is called under it, so a panic while it is held would be a
 /// defect of this crate; the state is used as it is rather than adding a second panic.
-pub(crate) struct Mutex<T>(sync::Mutex<T>);
+pub(crate) struct Mutex<T>(model::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        Self(sync::Mutex::new(value))
+    pub(crate) fn new(value: T) -> Self {
+        Self(model::sync::Mutex::new(value))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -41,12 +64,11 @@ impl<T: Default> Default for Mutex<T> {
 }
 
 /// A condition variable for [`Mutex`].
-#[derive(Default)]
-pub(crate) struct Condvar(sync::Condvar);
+pub(crate) struct Condvar(model::sync::Condvar);
 
 impl Condvar {
-    pub(crate) const fn new() -> Self {
-        Self(sync::Condvar::new())
+    pub(crate) fn new() -> Self {
+        Self(model::sync::Condvar::new())
     }
 
     pub(crate) fn notify_all(&self) {
@@ -54,13 +76,61 @@ impl Condvar {
     }
 
     /// Waits for a notification, at most `timeout`; may return early.
+    #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
         timeout: Duration,
-    ) -> (MutexGuard<'a, T>, WaitTimeoutResult) {
-        self.0
-            .wait_timeout(guard, timeout)
-            .unwrap_or_else(PoisonError::into_inner)
+    ) -> MutexGuard<'a, T> {
+        let woken = self.0.wait_timeout(guard, timeout);
+        woken.unwrap_or_else(PoisonError::into_inner).0
     }
+
+    #[cfg(any(loom, shuttle))]
+    pub(crate) fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        _timeout: Duration,
+    ) -> MutexGuard<'a, T> {
+        self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Condvar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The number of the calling thread: threads are numbered as they come.
+#[cfg(not(shuttle))]
+pub(crate) fn thread_number() -> u32 {
+    use atomic::{AtomicU32, Ordering};
+    use std::cell::Cell;
+
+    #[cfg(not(loom))]
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    #[cfg(loom)]
+    loom::lazy_static! {
+        static ref NEXT: AtomicU32 = AtomicU32::new(0);
+    }
+    #[cfg(not(loom))]
+    thread_local! {
+        static MINE: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+    #[cfg(loom)]
+    loom::thread_local! {
+        static MINE: Cell<u32> = Cell::new(u32::MAX);
+    }
+    MINE.with(|mine| {
+        if mine.get() == u32::MAX {
+            mine.set(NEXT.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1));
+        }
+        mine.get()
+    })
+}
+
+#[cfg(shuttle)]
+pub(crate) fn thread_number() -> u32 {
+    usize::from(shuttle::current::me()) as u32
 }

@@ -11,6 +11,7 @@ use crate::pool::core::earlier;
 use crate::pool::slot::{Mapping, StaleSum, Superseded};
 use crate::sync::ShortLock;
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::time::Duration;
 use thin_vec::ThinVec;
 
@@ -29,6 +30,8 @@ struct Books {
     /// Journeys begun so far, and the numbers of those that have not ended.
     journeys: u64,
     underway: Vec<u64>,
+    /// Those of them that come home from a lease.
+    homing: u64,
     /// Keys of the regions that travel.
     travelling: StaleSum,
     /// Callers of `flush` who wait for travellers: whatever is put back must stay for them.
@@ -54,7 +57,10 @@ struct Batch {
 /// The journey of one region, from its draw until it is mapped or put back.
 #[derive(Debug)]
 #[must_use = "a journey that does not end holds up every flush"]
-pub(crate) struct Journey(u64);
+pub(crate) struct Journey {
+    number: NonZeroU64,
+    home: bool,
+}
 
 /// What a fence has done to the superseded keys.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +106,7 @@ impl Abroad {
     pub(crate) fn depart(&self, stale: &StaleSum) -> Journey {
         let books = &mut *self.0.lock();
         books.travelling.merge(stale);
-        books.depart()
+        books.depart(false)
     }
 
     /// A region with `earlier` superseded mappings comes back from its lease, and is on no list for
@@ -122,7 +128,7 @@ impl Abroad {
             books.batch_of(key.fences).remove(&sum);
             books.travelling.merge(&sum);
         }
-        books.depart()
+        books.depart(true)
     }
 
     /// A region with these stale keys is on a list again. Says whether somebody waits for that.
@@ -152,13 +158,14 @@ impl Abroad {
         (books.arrive(journey, &batch.sum), first)
     }
 
-    /// A fence is about to begin: it will kill what is superseded now. Says how many keys.
+    /// A fence is about to begin: it will kill what is superseded now. Says how many keys, those
+    /// included that are just coming home: the fence reaches them all the same.
     pub(crate) fn begin_fence(&self) -> u64 {
         let books = &mut *self.0.lock();
         books.fences += 1;
         let batch = std::mem::take(&mut books.superseded);
         books.fencing = Some(batch);
-        batch.sum.keys
+        batch.sum.keys + books.homing
     }
 
     /// The fence that began last has ended.
@@ -244,15 +251,18 @@ impl Abroad {
 }
 
 impl Books {
-    fn depart(&mut self) -> Journey {
-        self.journeys += 1;
+    fn depart(&mut self, home: bool) -> Journey {
+        let number = NonZeroU64::MIN.saturating_add(self.journeys);
+        self.journeys = number.get();
         self.underway.push(self.journeys);
-        Journey(self.journeys)
+        self.homing += u64::from(home);
+        Journey { number, home }
     }
 
     fn arrive(&mut self, journey: Journey, stale: &StaleSum) -> bool {
         self.travelling.remove(stale);
-        self.underway.retain(|other| *other != journey.0);
+        self.underway.retain(|other| *other != journey.number.get());
+        self.homing -= u64::from(journey.home);
         self.awaiting > 0
     }
 

@@ -12,6 +12,7 @@ use crate::pool::shard::{Boxed, Shard};
 use crate::pool::slot::Slot;
 use crate::pool::unclaimed::Unclaimed;
 use crate::pool::wait::Queue;
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use crate::sync::{Mutex, ShortLock};
 use crate::{
     BuildError, Clock, DmaBuffer, Driver, InvalidationPolicy, KeyTag, MrBackend, PoolConfig,
@@ -22,7 +23,6 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::time::Duration;
 
 /// The most regions that a thread fetches at a time.

@@ -5,8 +5,8 @@ use crate::pool::core::{Core, earlier};
 use crate::pool::shard::{Tally, count};
 use crate::pool::slot::StaleSum;
 use crate::stats::{Exposure, Load, PoolStats, RegionCounts};
+use crate::sync::atomic::Ordering;
 use crate::{DmaBuffer, MrBackend, Time};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {

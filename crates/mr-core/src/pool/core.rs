@@ -6,11 +6,12 @@ use crate::pool::abroad::{Abroad, Journey};
 use crate::pool::depot::Depot;
 use crate::pool::gate::Gate;
 use crate::pool::quarantine::Quarantine;
-use crate::pool::shard::{Boxed, Credit, Shard, count, thread_number};
+use crate::pool::shard::{Boxed, Credit, Shard, count};
 use crate::pool::slot::{Slot, StaleSum};
 use crate::pool::unclaimed::Unclaimed;
 use crate::pool::wait::Queue;
-use crate::sync::{Mutex, ShortLock};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Mutex, ShortLock, thread_number};
 use crate::{
     Capabilities, DmaBuffer, InvalidationPolicy, MrBackend, Poisoned, PoisonedBy, PoolConfig,
     RegionState, StaleView, Time,
@@ -18,7 +19,6 @@ use crate::{
 use crossbeam_utils::CachePadded;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// A shard with its lock, on cache lines of its own.
 type Locked<B, M> = CachePadded<ShortLock<Shard<B, M>>>;
@@ -71,6 +71,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         self.closed.load(Ordering::SeqCst)
     }
 
+    #[cold]
     pub(crate) fn poison(&self, by: PoisonedBy) {
         tracing::error!(%by, "pool poisoned: it panicked; no more leases are given");
         self.poisoned.store(by as u8 + 1, Ordering::SeqCst);

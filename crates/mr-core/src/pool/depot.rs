@@ -2,9 +2,9 @@
 
 use crate::pool::shard::Boxed;
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::{DmaBuffer, DrawOrder, MrBackend, Time};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where a flush leaves clean regions and where shards fetch them, a magazine at a time.
 pub(crate) struct Depot<B: MrBackend, M> {
@@ -29,7 +29,7 @@ pub(crate) struct Magazine<B: MrBackend, M> {
 
 impl<B: MrBackend, M: DmaBuffer> Depot<B, M> {
     /// Magazines hold `magazine` regions.
-    pub(crate) const fn new(magazine: usize, order: DrawOrder) -> Self {
+    pub(crate) fn new(magazine: usize, order: DrawOrder) -> Self {
         let shelves = Shelves {
             full: VecDeque::new(),
             empty: Vec::new(),

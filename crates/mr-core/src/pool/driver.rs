@@ -2,12 +2,12 @@
 
 use crate::clock::Deadline;
 use crate::pool::core::Core;
+use crate::sync::atomic::Ordering;
+use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Condvar, Mutex};
 use crate::{DmaBuffer, MrBackend, PoisonedBy};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// The longest sleep while something will be due: a bound in case the pool's clock is not real time.
@@ -63,7 +63,7 @@ impl Flusher {
                 self.was_left = true;
                 return Some(self);
             }
-            ended = self.ended.changed.wait_timeout(ended, left).0;
+            ended = self.ended.changed.wait_timeout(ended, left);
         }
         drop(ended);
         // If it panicked, the pool is poisoned.

@@ -3,8 +3,8 @@
 use crate::pool::core::{Core, earlier};
 use crate::pool::flush::Flush;
 use crate::pool::shard::Credit;
+use crate::sync::atomic::Ordering;
 use crate::{DmaBuffer, FlushDecision, Marks, MrBackend, Scope, StaleView, Time};
-use std::sync::atomic::Ordering;
 
 /// What is to be done at this moment, and when to ask again.
 #[must_use]

@@ -8,11 +8,11 @@ use crate::pool::core::{Core, earlier};
 use crate::pool::gate::{Ended, InFlush, Turn};
 use crate::pool::shard::{Boxed, count};
 use crate::pool::slot::StaleSum;
+use crate::sync::atomic::Ordering;
 use crate::{
     BatchError, DmaBuffer, ErrorKind, Fence, FlushError, MrBackend, PoisonedBy, RegionState, Scope,
     Time,
 };
-use std::sync::atomic::Ordering;
 
 /// A flush that has begun: it has taken its regions, and nothing else flushes until it ends.
 ///

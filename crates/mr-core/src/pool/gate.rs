@@ -2,11 +2,9 @@
 
 use crate::clock::Deadline;
 use crate::exposure::Durations;
-use crate::pool::shard::thread_number;
 use crate::pool::slot::StaleSum;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, MutexGuard, thread, thread_number};
 use crate::{Scope, Time};
-use std::sync::MutexGuard;
 use std::time::Duration;
 
 /// The ticket office of the flushes.
@@ -257,13 +255,22 @@ impl Gate {
         }
     }
 
+    /// Lets some time pass; ends early if something changes. In a model it lets others run.
+    pub(crate) fn pause(&self, time: Duration) {
+        if cfg!(any(loom, shuttle)) {
+            thread::yield_now();
+        } else {
+            self.sleep_unless(|| false, time);
+        }
+    }
+
     fn sleep<'a>(
         &self,
         mut state: MutexGuard<'a, State>,
         timeout: Duration,
     ) -> MutexGuard<'a, State> {
         state.sleepers += 1;
-        let mut state = self.changed.wait_timeout(state, timeout).0;
+        let mut state = self.changed.wait_timeout(state, timeout);
         state.sleepers -= 1;
         state
     }

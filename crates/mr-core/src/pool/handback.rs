@@ -32,7 +32,7 @@ pub(crate) enum Arrival<M> {
 }
 
 impl<M> Handback<M> {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             state: Mutex::new(State::Waiting),
             arrived: Condvar::new(),
@@ -119,7 +119,7 @@ impl<M> Pending<M> {
                 drop(state);
                 return Err(self);
             }
-            state = self.handback.arrived.wait_timeout(state, left).0;
+            state = self.handback.arrived.wait_timeout(state, left);
         }
     }
 }

@@ -6,9 +6,7 @@ use crate::pool::slot::{Slot, StaleSum};
 use crate::{DmaBuffer, DrawOrder, MrBackend, RegionState, Scope, Time};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
-use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) type Boxed<B, M> = Box<Slot<B, M>>;
 
@@ -144,6 +142,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         self.cleaned = cleaned;
     }
 
+    #[inline]
     fn count_drawn(&mut self, slot: &Slot<B, M>, bytes: u64) {
         let tally = &mut self.tally;
         if slot.state() == RegionState::Reusable {
@@ -309,18 +308,4 @@ fn draw_any<T>(list: &mut VecDeque<T>, random: &mut ChaCha8Rng) -> Option<T> {
     // The upper half of a product of a random u32 and the length is below the length.
     let place = (u64::from(random.next_u32()) * len) >> 32;
     list.swap_remove_back(place as usize)
-}
-
-/// The number of the calling thread: threads are numbered as they come.
-pub(crate) fn thread_number() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local! {
-        static MINE: Cell<u32> = const { Cell::new(u32::MAX) };
-    }
-    MINE.with(|mine| {
-        if mine.get() == u32::MAX {
-            mine.set(NEXT.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1));
-        }
-        mine.get()
-    })
 }

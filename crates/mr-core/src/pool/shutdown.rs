@@ -4,8 +4,8 @@ use crate::clock::Deadline;
 use crate::pool::core::Core;
 use crate::pool::shard::Boxed;
 use crate::pool::slot::Slot;
+use crate::sync::atomic::Ordering;
 use crate::{DmaBuffer, MrBackend, Poisoned, Scope};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What a shutdown did, and what it could not do.
@@ -79,8 +79,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             if self.regions().clean == 0 || deadline.left().is_zero() {
                 break;
             }
-            self.gate
-                .sleep_unless(|| false, RETRY_PAUSE.min(deadline.left()));
+            self.gate.pause(RETRY_PAUSE.min(deadline.left()));
         }
     }
 
@@ -97,8 +96,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             if left == 0 || deadline.left().is_zero() || self.check_poison().is_err() {
                 break;
             }
-            self.gate
-                .sleep_unless(|| false, RETRY_PAUSE.min(deadline.left()));
+            self.gate.pause(RETRY_PAUSE.min(deadline.left()));
         }
         self.quarantine.lock().give_up();
     }

@@ -1,11 +1,11 @@
 //! Callers that wait for a region, in the order in which they came.
 
 use crate::pool::shard::Boxed;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex};
 use crate::{DmaBuffer, MrBackend};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The queue of waiting lease calls.
@@ -34,7 +34,7 @@ enum News<B: MrBackend, M> {
 }
 
 impl<B: MrBackend, M: DmaBuffer> Queue<B, M> {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             waiters: Mutex::new(VecDeque::new()),
             len: AtomicUsize::new(0),
@@ -119,7 +119,7 @@ impl<B: MrBackend, M: DmaBuffer> Waiter<B, M> {
     pub(crate) fn sleep(&self, timeout: Duration) -> Option<Boxed<B, M>> {
         let mut news = self.news.lock();
         if matches!(*news, News::None) {
-            news = self.told.wait_timeout(news, timeout).0;
+            news = self.told.wait_timeout(news, timeout);
         }
         match std::mem::replace(&mut *news, News::None) {
             News::Region(slot) => Some(slot),

@@ -1,0 +1,255 @@
+//! The whole pool over the mock HCA under a model checker: thousands of schedules per scenario,
+//! drawn at random and by priorities. `cargo xtask model` runs it; `SHUTTLE_RUNS` says how often.
+//!
+//! No time passes here, so a wake-up that is lost is a deadlock, and shuttle reports it with the
+//! schedule that led there.
+#![cfg(shuttle)]
+
+#[path = "../../mr-policies/tests/support/mod.rs"]
+mod support;
+
+use mr_core::{
+    Access, DrawOrder, Driver, ErrorKind, ManualClock, MrBackend, OwnedLease, Pool, PoolConfig,
+};
+use mr_mock::{Call, Fault, FaultBackend, FaultPlan, MockHca, Preset, When};
+use mr_policies::Policy;
+use shuttle::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::time::Duration;
+use support::{Book, Spy};
+
+type Backend = Spy<FaultBackend<MockHca>>;
+type TestPool = Arc<Pool<Backend>>;
+
+const FMR: &[(&str, &str)] = &[("fence", "global"), ("remap", "leaves-previous")];
+const WINDOW: &[(&str, &str)] = &[("fence", "per-key"), ("remap", "kills-previous")];
+const MR: &[(&str, &str)] = &[("fence", "per-key"), ("remap", "impossible")];
+/// In a model: for ever.
+const LONG: Duration = Duration::from_secs(1);
+
+fn explore(scenario: impl Fn() + Send + Sync + 'static) {
+    let runs = std::env::var("SHUTTLE_RUNS").ok();
+    let runs = runs.and_then(|runs| runs.parse().ok()).unwrap_or(1000);
+    let scenario = Arc::new(scenario);
+    let random = Arc::clone(&scenario);
+    shuttle::check_random(move || random(), runs);
+    shuttle::check_pct(move || scenario(), runs, 3);
+}
+
+fn build(
+    device: &[(&str, &str)],
+    policy: &str,
+    plan: FaultPlan,
+    configure: impl FnOnce(&mut PoolConfig),
+) -> (TestPool, Book) {
+    let preset = Preset::named("connectx-2008")
+        .unwrap()
+        .with(device)
+        .unwrap();
+    let spy = Spy::new(FaultBackend::new(MockHca::new(&preset), plan));
+    let book = spy.book();
+    let policy: Policy = policy.parse().unwrap();
+    let pool = Pool::builder(spy, policy)
+        .clock(ManualClock::new())
+        .seed(3)
+        .configure(|config| {
+            config.capacity = 2;
+            config.shards = 2;
+            config.order = DrawOrder::Lifo;
+            config.driver = Driver::Manual;
+            config.lease_timeout = LONG;
+            config.flush_timeout = LONG;
+            configure(config);
+        })
+        .build()
+        .unwrap();
+    (Arc::new(pool), book)
+}
+
+fn lease(pool: &TestPool) -> OwnedLease<Backend, Vec<u8>> {
+    let leased = Arc::clone(pool).lease_owned(vec![0; 8], Access::all(), LONG);
+    leased.map_err(|error| error.reason).unwrap()
+}
+
+fn spawn_all(threads: usize, work: impl Fn(usize) + Send + Sync + 'static) -> Vec<JoinHandle<()>> {
+    let work = Arc::new(work);
+    (0..threads)
+        .map(|number| {
+            let work = Arc::clone(&work);
+            thread::spawn(move || work(number))
+        })
+        .collect()
+}
+
+fn join_all(threads: Vec<JoinHandle<()>>) {
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+}
+
+/// Everything is at rest: the gauges must say so.
+fn check_rest(pool: &TestPool, book: &Book) {
+    let stats = pool.stats();
+    assert_eq!(stats.regions.total(), 2, "{:?}", stats.regions);
+    assert_eq!((stats.leased.keys, stats.leased.bytes), (0, 0));
+    assert!(
+        stats.stale.keys >= book.all().len() as u64,
+        "{:?}",
+        stats.stale
+    );
+}
+
+/// More threads than regions: each gets one in the end, whoever flushes, and no wake-up is lost.
+#[test]
+fn waiters_are_always_served() {
+    for (device, policy) in [
+        (FMR, "use-once"),
+        (FMR, "use-n=2"),
+        (MR, "immediate"),
+        (WINDOW, "use-n=2"),
+    ] {
+        explore(move || {
+            let (pool, book) = build(device, policy, FaultPlan::none(), |config| {
+                config.capacity = 2
+            });
+            let user = Arc::clone(&pool);
+            join_all(spawn_all(4, move |_| {
+                lease(&user).release();
+                lease(&user).release();
+            }));
+            check_rest(&pool, &book);
+            assert_eq!(pool.stats().leases, 8);
+            assert_eq!(pool.stats().depleted, 0);
+        });
+    }
+}
+
+/// I2: after `flush` returns, what was released before it is dead, whoever has it in hand.
+#[test]
+fn a_flush_covers_what_was_released_before_it() {
+    for (device, policy) in [(FMR, "use-once"), (FMR, "use-n=3"), (WINDOW, "use-n=3")] {
+        explore(move || {
+            let (pool, book) = build(device, policy, FaultPlan::none(), |_| {});
+            let (user, spied) = (Arc::clone(&pool), book.clone());
+            join_all(spawn_all(3, move |number| {
+                let lease = lease(&user);
+                let place = lease.region().unwrap().place;
+                let serial = spied.latest(place).serial;
+                lease.release();
+                if number > 0 {
+                    user.flush().unwrap();
+                    assert!(!spied.is_alive(place, serial), "alive after a flush");
+                }
+            }));
+            check_rest(&pool, &book);
+            pool.flush().unwrap();
+            assert_eq!(pool.stats().stale.keys, 0);
+            assert_eq!(book.all().len(), 0);
+        });
+    }
+}
+
+/// The same for invalidations, of which several share a fence.
+#[test]
+fn an_invalidation_returns_the_buffer_of_a_dead_key() {
+    for (device, policy) in [(FMR, "use-n=3"), (MR, "use-once")] {
+        explore(move || {
+            let (pool, book) = build(device, policy, FaultPlan::none(), |_| {});
+            let (user, spied) = (Arc::clone(&pool), book.clone());
+            join_all(spawn_all(3, move |number| {
+                let lease = lease(&user);
+                let place = lease.region().unwrap().place;
+                let serial = spied.latest(place).serial;
+                if number == 0 {
+                    return lease.release();
+                }
+                lease.invalidate().unwrap();
+                assert!(
+                    !spied.is_alive(place, serial),
+                    "alive after an invalidation"
+                );
+            }));
+            check_rest(&pool, &book);
+        });
+    }
+}
+
+/// Shutdown against lease, release and flush, with the flusher thread.
+#[test]
+fn a_shutdown_ends_and_leaves_nothing() {
+    for (device, policy) in [
+        (FMR, "use-once"),
+        (FMR, "use-n=2,threshold=1"),
+        (MR, "immediate"),
+    ] {
+        explore(move || {
+            let (pool, book) = build(device, policy, FaultPlan::none(), |config| {
+                config.driver = Driver::Thread;
+            });
+            let user = Arc::clone(&pool);
+            let users = spawn_all(2, move |number| {
+                let leased = Arc::clone(&user).lease_owned(vec![0; 8], Access::all(), LONG);
+                if let Ok(lease) = leased {
+                    lease.release();
+                }
+                if number == 0 {
+                    let _ = user.flush();
+                }
+            });
+            pool.shutdown(LONG);
+            join_all(users);
+            let report = pool.shutdown(LONG);
+            assert!(report.is_complete(), "{report:?}");
+            assert_eq!(report.freed, 2);
+            assert_eq!(book.all().len(), 0);
+        });
+    }
+}
+
+/// With faults: nothing is lost from the books, and nobody hangs.
+#[test]
+fn faults_lose_nothing() {
+    for (device, policy) in [(FMR, "use-n=2"), (MR, "immediate"), (WINDOW, "use-n=2")] {
+        explore(move || {
+            let plan = FaultPlan::none()
+                .on(Call::Map, When::Nth(2), Fault::HalfDone(ErrorKind::Io))
+                .on(
+                    Call::Invalidate,
+                    When::Nth(1),
+                    Fault::LostAnswer(ErrorKind::Io),
+                );
+            let (pool, book) = build(device, policy, plan, |config| config.capacity = 2);
+            let user = Arc::clone(&pool);
+            join_all(spawn_all(3, move |number| {
+                let zero = Duration::ZERO;
+                let leased = Arc::clone(&user).lease_owned(vec![0; 8], Access::all(), zero);
+                if let Ok(lease) = leased {
+                    lease.release();
+                }
+                if number == 1 {
+                    let _ = user.flush();
+                }
+            }));
+            check_rest(&pool, &book);
+            while pool.flush().is_err() {}
+            assert_eq!(pool.stats().regions.clean, 2, "{:?}", pool.stats().regions);
+            assert_eq!(pool.stats().stale.keys, 0);
+        });
+    }
+}
+
+/// A panic while others wait: each is told.
+#[test]
+fn a_panic_wakes_everyone() {
+    explore(|| {
+        let plan = FaultPlan::none().on(Call::Map, When::Nth(2), Fault::Panic);
+        let (pool, _) = build(MR, "use-once", plan, |config| config.capacity = 1);
+        let user = Arc::clone(&pool);
+        join_all(spawn_all(3, move |_| {
+            let leased = Arc::clone(&user).lease_owned(vec![0; 8], Access::all(), LONG);
+            drop(leased);
+        }));
+        assert!(pool.lease(vec![0; 8], Access::all()).is_err());
+        assert!(pool.backend().capabilities().max_regions > 0);
+    });
+}
