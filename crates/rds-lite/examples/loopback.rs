@@ -1,7 +1,8 @@
 //! rds-lite over TCP loopback beside plain TCP, in one run: `cargo run --release --example loopback`.
 //!
 //! The plain protocol is what one writes by hand: a length of four bytes and the payload, with
-//! blocking std sockets. Ratios are rds-lite over plain.
+//! blocking std sockets, one write per message. rds-lite's sockets are corked, so that what is sent in a
+//! row leaves together. Ratios are rds-lite over plain.
 
 use mr_core::{Clock, SystemClock};
 use rds_lite::Host;
@@ -152,8 +153,12 @@ fn rds_pair() -> Outcome<(rds_lite::Socket, rds_lite::Socket)> {
     let near = Host::builder(TcpFabric::new(config.clone())).build()?;
     let far = Host::builder(TcpFabric::new(config)).build()?;
     let pair = (near.bind(addr(1, 4000))?, far.bind(addr(2, 4000))?);
+    // What is sent in a row leaves together: at the latest when the socket waits.
+    pair.0.set_corked(true);
+    pair.1.set_corked(true);
     // The connection is made before the time runs.
     pair.0.send_to(b"", addr(2, 4000))?;
+    pair.0.wait_sent(Duration::from_secs(5));
     pair.1.recv_message()?;
     Ok(pair)
 }
@@ -178,6 +183,7 @@ fn rds_stream(size: usize, time: Duration) -> Outcome<f64> {
             near.send_bytes(message.clone(), addr(2, 4000))?;
         }
         near.send_to(b"", addr(2, 4000))?;
+        near.set_corked(false);
         let count = reader.join().map_err(|_| "the reader has panicked")?;
         Ok(count as f64 / clock.now().since(start).as_secs_f64())
     })
@@ -191,7 +197,8 @@ fn rds_echo(size: usize, time: Duration) -> Outcome<f64> {
             while let Ok(request) = far.recv_message()
                 && !request.payload.is_empty()
             {
-                if far.send_to(&request.payload, request.from).is_err() {
+                let answer = bytes::Bytes::from_owner(request.payload);
+                if far.send_bytes(answer, request.from).is_err() {
                     return;
                 }
             }
@@ -210,6 +217,7 @@ fn rds_echo(size: usize, time: Duration) -> Outcome<f64> {
         }
         let rate = f64::from(count) / clock.now().since(start).as_secs_f64();
         near.send_to(b"", addr(2, 4000))?;
+        near.set_corked(false);
         Ok(rate)
     })
 }

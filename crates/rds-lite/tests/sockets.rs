@@ -312,3 +312,51 @@ fn futures_block_on<F: std::future::Future>(future: F) -> F::Output {
         std::thread::park();
     }
 }
+
+#[test]
+fn a_corked_socket_sends_when_it_waits_or_is_uncorked() {
+    let world = World::with_hosts(2);
+    let (a, b) = (world.socket(0, 5), world.socket(1, 6));
+    a.send_to(b"connect", at(2, 6)).unwrap();
+    world.run(MS);
+    assert_eq!(texts(&b).len(), 1);
+    a.set_corked(true);
+    for _ in 0..3 {
+        a.send_to(b"held", at(2, 6)).unwrap();
+    }
+    world.run(MS);
+    assert_eq!(texts(&b).len(), 0, "held back");
+    a.set_corked(false);
+    world.run(MS);
+    assert_eq!(texts(&b).len(), 3);
+    // Not without bound.
+    a.set_corked(true);
+    for _ in 0..64 {
+        a.send_to(b"many", at(2, 6)).unwrap();
+    }
+    world.run(MS);
+    assert_eq!(texts(&b).len(), 64);
+
+    let clock = Arc::new(SystemClock::new());
+    let network = MockNetwork::new(clock.clone(), 1);
+    let ((first, _), (second, _)) = (live_host(&network, &clock), live_host(&network, &clock));
+    let (a, b) = (
+        first.bind(at(1, 5)).unwrap(),
+        second.bind(at(2, 6)).unwrap(),
+    );
+    a.set_corked(true);
+    b.set_corked(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..100 {
+                let request = b.recv_message().unwrap();
+                b.send_to(&request.payload, request.from).unwrap();
+            }
+            b.set_corked(false);
+        });
+        for _ in 0..100 {
+            a.send_to(b"request", at(2, 6)).unwrap();
+            a.recv_message().unwrap();
+        }
+    });
+}

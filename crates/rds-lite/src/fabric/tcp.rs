@@ -90,6 +90,7 @@ impl Fabric for TcpFabric {
             fragment: MAX_MESSAGE,
             greets: true,
             always_acks: false,
+            packets_per_ack: 64,
             rdma: false,
             smaller_dials: true,
         }

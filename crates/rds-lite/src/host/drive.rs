@@ -16,6 +16,16 @@ thread_local! {
 impl Shared {
     /// Runs `change` on the core, and then what follows from it, without the lock.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Core) -> T) -> T {
+        self.with_holding(None, change)
+    }
+
+    /// As [`with`](Self::with); with `held`, links that have something to send are named there rather
+    /// than sent on.
+    pub(crate) fn with_holding<T>(
+        &self,
+        held: Option<&mut Vec<LinkId>>,
+        change: impl FnOnce(&mut Core) -> T,
+    ) -> T {
         let mut events = EVENTS.take();
         let (result, armed) = {
             let mut core = self.lock();
@@ -27,7 +37,7 @@ impl Shared {
             self.timer.arm(at);
         }
         if !events.is_empty() {
-            self.carry_out(&mut events);
+            self.carry_out(&mut events, held);
             self.pump();
         }
         EVENTS.set(events);
@@ -35,7 +45,7 @@ impl Shared {
     }
 
     /// Carries out events; what is caused by that is carried out by nested calls.
-    fn carry_out(&self, events: &mut Vec<Event>) {
+    fn carry_out(&self, events: &mut Vec<Event>, mut held: Option<&mut Vec<LinkId>>) {
         let mut last_readable = None;
         for event in events.drain(..) {
             match event {
@@ -46,11 +56,11 @@ impl Shared {
                         open.close();
                     }
                 }
-                Event::Transmit(id) => {
-                    if let Some(open) = self.links.get(id) {
-                        open.send(self, id);
-                    }
-                }
+                Event::Transmit(id) => match &mut held {
+                    Some(held) if held.contains(&id) => {}
+                    Some(held) => held.push(id),
+                    None => self.send_on(id),
+                },
                 Event::Readable(sock) => {
                     // A batch of messages to one socket wakes it once.
                     if last_readable.replace(sock) != Some(sock)
@@ -70,6 +80,23 @@ impl Shared {
                 }
             }
         }
+    }
+
+    fn send_on(&self, id: LinkId) {
+        if let Some(open) = self.links.get(id) {
+            open.send(self, id);
+        }
+    }
+
+    /// Sends on links that were named earlier.
+    pub(crate) fn send_held(&self, held: &mut Vec<LinkId>) {
+        if held.is_empty() {
+            return;
+        }
+        for id in held.drain(..) {
+            self.send_on(id);
+        }
+        self.pump();
     }
 
     /// In virtual time nothing happens between two steps of the network.

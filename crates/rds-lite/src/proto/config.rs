@@ -29,8 +29,9 @@ pub struct Config {
     pub max_connections: usize,
     /// Pings that wait for their answer on one connection; more are ignored. Defaults to 64.
     pub max_pongs: usize,
-    /// Messages between two that ask for an acknowledgement. Defaults to 8, as the kernel's.
-    pub max_unacked_packets: u32,
+    /// Messages between two that ask for an acknowledgement. Defaults to `None`: what the fabric
+    /// says, 8 as in the kernel, or 64 over TCP, where the kernel does not acknowledge at all.
+    pub max_unacked_packets: Option<u32>,
     /// Bytes between two messages that ask for an acknowledgement. Defaults to 16 MiB, as the
     /// kernel's.
     pub max_unacked_bytes: u64,
@@ -71,7 +72,7 @@ impl Default for Config {
             max_sockets: 65_536,
             max_connections: 1024,
             max_pongs: 64,
-            max_unacked_packets: 8,
+            max_unacked_packets: None,
             max_unacked_bytes: 16 << 20,
             ack_delay: Duration::from_millis(20),
             ack_timeout: Duration::from_secs(5),
@@ -108,7 +109,8 @@ impl Config {
         at_least("max_queued", self.max_queued, 1)?;
         at_least("max_sockets", self.max_sockets, 1)?;
         at_least("max_connections", self.max_connections, 1)?;
-        at_least("max_unacked_packets", self.max_unacked_packets as usize, 1)?;
+        let packets = self.max_unacked_packets.unwrap_or(1) as usize;
+        at_least("max_unacked_packets", packets, 1)?;
         let nanos = |time: Duration| usize::try_from(time.as_nanos()).unwrap_or(usize::MAX);
         at_least("ack_timeout in ns", nanos(self.ack_timeout), 1000)?;
         at_least("reconnect_min in ns", nanos(self.reconnect_min), 1000)?;

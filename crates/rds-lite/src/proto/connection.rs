@@ -18,6 +18,8 @@ pub struct LinkKind {
     /// Whether every peer acknowledges. If not, those do that put checksums on their headers; what
     /// goes to the others counts as arrived when the fabric has taken it.
     pub always_acks: bool,
+    /// Messages between two that ask for an acknowledgement, unless the host says otherwise.
+    pub packets_per_ack: u32,
     /// Whether the fabric moves memory.
     pub rdma: bool,
     /// Whether only the side with the smaller address dials; a dial of the other is a request to be
@@ -120,7 +122,7 @@ impl Connection {
             head: None,
             fence: None,
             blocked: false,
-            packet_budget: config.max_unacked_packets,
+            packet_budget: config.max_unacked_packets.unwrap_or(kind.packets_per_ack),
             byte_budget: config.max_unacked_bytes,
             acked: 0,
             probe_due: false,

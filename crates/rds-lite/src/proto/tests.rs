@@ -12,6 +12,7 @@ const KIND: LinkKind = LinkKind {
     fragment: 4096,
     greets: true,
     always_acks: true,
+    packets_per_ack: 8,
     rdma: true,
     smaller_dials: false,
 };
@@ -190,7 +191,7 @@ fn is_ack(header: &Header) -> bool {
 
 #[test]
 fn a_duplicate_is_dropped_and_acknowledged_again() {
-    let mut pair = Pair::new(|config| config.max_unacked_packets = 1);
+    let mut pair = Pair::new(|config| config.max_unacked_packets = Some(1));
     pair.send(b"zero");
     pair.run(all);
     // Every message comes twice, and the first acknowledgement of each is lost.
@@ -218,7 +219,7 @@ fn a_duplicate_is_dropped_and_acknowledged_again() {
 #[test]
 fn numbers_may_wrap() {
     for start in [u64::MAX - 2, (1 << 32) - 2] {
-        let mut pair = Pair::new(|config| config.max_unacked_packets = 1);
+        let mut pair = Pair::new(|config| config.max_unacked_packets = Some(1));
         pair.send(b"begin");
         pair.run(all);
         pair.pass_time(Duration::from_millis(20));

@@ -135,10 +135,9 @@ impl Core {
 
     /// Decides what flags the next message carries.
     fn begin_message(&mut self, index: usize) {
-        let (packets, bytes) = (
-            self.config.max_unacked_packets,
-            self.config.max_unacked_bytes,
-        );
+        let packets = self.config.max_unacked_packets;
+        let packets = packets.unwrap_or(self.kind.packets_per_ack);
+        let bytes = self.config.max_unacked_bytes;
         let conn = &mut self.conns[index];
         let Some(first) = conn.queue.front() else {
             return;

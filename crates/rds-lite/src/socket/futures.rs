@@ -85,6 +85,7 @@ impl Socket {
             if let ready @ Poll::Ready(_) = attempt() {
                 return ready;
             }
+            self.send_held();
             if !signal.register(epoch, task.waker()) {
                 return Poll::Pending;
             }

@@ -103,6 +103,7 @@ impl Socket {
                 Some(false) => {}
                 readable => return readable.is_some(),
             }
+            self.send_held();
             let clock = &*self.host.shared.clock;
             if !self.signals.readable.wait(epoch, clock, deadline) {
                 return false;
@@ -154,6 +155,7 @@ impl Socket {
                 Err(RecvError::WouldBlock) if self.blocks() => {}
                 result => return result,
             }
+            self.send_held();
             let timeout = self.options().receive_timeout;
             deadline = deadline.or_else(|| self.deadline(timeout));
             let clock = &*self.host.shared.clock;

@@ -190,11 +190,11 @@ impl Socket {
         to: SocketAddr,
     ) -> Result<u64, SendError> {
         let now = self.host.now();
-        let shared = &self.host.shared;
-        shared.with(|core| core.send(now, self.id, to, message))
+        self.with_core(|core| core.send(now, self.id, to, message))
     }
 
     fn wait_to_send(&self, epoch: u64, deadline: Option<Time>) -> Result<(), SendError> {
+        self.send_held();
         let clock = &*self.host.shared.clock;
         if !self.blocks() && self.host.shared.driving == crate::Driving::Manual {
             return Err(SendError::TimedOut);

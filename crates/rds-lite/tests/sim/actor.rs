@@ -108,6 +108,9 @@ impl Cast {
         let Some(place) = self.place(dice) else {
             return;
         };
+        if dice.one_in(10) {
+            self.actors[place].socket.set_corked(dice.one_in(2));
+        }
         let node = dice.below(world.nodes.len() as u64) as usize;
         let to = SocketAddr::new(ip(node), 10 + dice.below(PORTS) as u16);
         let len = match dice.below(100) {

@@ -150,6 +150,9 @@ fn settle(world: &mut World, cast: &mut Cast) {
     for node in 0..world.nodes.len() {
         cast.bind(world, node, 10);
     }
+    for actor in &cast.actors {
+        actor.socket.set_corked(false);
+    }
     let mut rounds = 0;
     loop {
         world.run(Duration::from_millis(20));

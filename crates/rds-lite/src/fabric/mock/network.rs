@@ -322,6 +322,7 @@ impl Fabric for MockFabric {
             fragment: FRAGMENT_LEN,
             greets: true,
             always_acks: true,
+            packets_per_ack: 8,
             rdma: self.hca.is_some(),
             smaller_dials: false,
         }

@@ -112,6 +112,8 @@ impl Task {
         counts: Arc<Counts>,
     ) -> Self {
         socket.set_receive_timeout(Some(NAP));
+        // What one round asks and answers leaves together, before the task sleeps.
+        socket.set_corked(true);
         let by_addr = peers.iter().copied().zip(0..).collect();
         Self {
             socket,
@@ -140,6 +142,7 @@ impl Task {
                 return self.counts.fail(failure);
             }
         }
+        self.socket.set_corked(false);
         if let Err(failure) = self.free_cached() {
             self.counts.fail(failure);
         }
