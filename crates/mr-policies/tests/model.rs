@@ -1,6 +1,12 @@
 //! One model for every policy and every pair of policies: generated operations on the whole pool
 //! over the mock HCA, in virtual time, with all invariants checked after each.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests, outside of a test function"
+)]
+
 mod support;
 mod world;
 
