@@ -1,6 +1,10 @@
 //! Licences of all dependencies against the list in `deny.toml`, for machines without cargo-deny.
+//!
+//! Like cargo-deny, it takes the text of a package's licence file for what it is when the package
+//! does not name its licence; the only text that it knows is that of the MIT licence.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -69,12 +73,29 @@ fn packages(metadata: &str) -> Result<Vec<(String, Option<String>)>> {
                 .as_str()
                 .context("cargo metadata: a package without a name")?;
             let version = package["version"].as_str().unwrap_or("?");
+            let named = package["license"].as_str().map(str::to_owned);
             Ok((
                 format!("{name} {version}"),
-                package["license"].as_str().map(str::to_owned),
+                named.or_else(|| licence_of_file(package)),
             ))
         })
         .collect()
+}
+
+/// The licence of a package that names only a file, if its text is known.
+fn licence_of_file(package: &Value) -> Option<String> {
+    let manifest = Path::new(package["manifest_path"].as_str()?);
+    let file = manifest.parent()?.join(package["license_file"].as_str()?);
+    let text = fs::read_to_string(file).ok()?;
+    let known = fs::read_to_string(workspace_root().join("LICENSE-MIT")).ok()?;
+    (terms(&text).is_some() && terms(&text) == terms(&known)).then(|| "MIT".to_owned())
+}
+
+/// The words of a licence from the permission on: without title and copyright, however broken
+/// into lines.
+fn terms(text: &str) -> Option<Vec<&str>> {
+    let start = text.find("Permission is hereby granted")?;
+    Some(text[start..].split_whitespace().collect())
 }
 
 /// Fails unless the expression can be met with allowed licences alone.
@@ -117,6 +138,19 @@ mod tests {
             assert!(accept(Some(bad), &allowed).is_err(), "{bad}");
         }
         assert!(accept(None, &allowed).is_err());
+    }
+
+    #[test]
+    fn a_licence_file_is_known_by_its_words() {
+        let known = fs::read_to_string(workspace_root().join("LICENSE-MIT")).unwrap();
+        let other = format!("MIT License\r\n\r\n{}", known.replace('\n', "\r\n"));
+        assert!(terms(&known).is_some());
+        assert_eq!(terms(&other), terms(&known));
+        assert_ne!(
+            terms(&known.replace("free of charge", "for a fee")),
+            terms(&known)
+        );
+        assert_eq!(terms("all rights reserved"), None);
     }
 
     #[test]

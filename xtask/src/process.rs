@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -102,13 +102,25 @@ pub(crate) fn capture(command: &mut Command) -> Result<String> {
         .with_context(|| format!("the output of `{}` is not UTF-8", shown(command)))
 }
 
-/// Runs a command, passes on its output line by line and shows every line to `look` as well.
+/// Runs a command, passes on its output line by line and shows every line to `look` as well. Says
+/// whether it succeeded.
 ///
 /// Standard output and standard error come through one pipe, so that their order is kept.
 ///
 /// # Errors
 /// It could not be started or its output could not be read.
-pub(crate) fn watch(command: &mut Command, mut look: impl FnMut(&str)) -> Result<bool> {
+pub(crate) fn watch(command: &mut Command, look: impl FnMut(&str)) -> Result<bool> {
+    watch_status(command, look).map(|status| status.success())
+}
+
+/// As [`watch`], for those who tell one failure from another.
+///
+/// # Errors
+/// As there.
+pub(crate) fn watch_status(
+    command: &mut Command,
+    mut look: impl FnMut(&str),
+) -> Result<ExitStatus> {
     announce(command);
     let (reader, writer) = io::pipe().context("cannot make a pipe")?;
     command.stdout(writer.try_clone()?).stderr(writer);
@@ -127,7 +139,7 @@ pub(crate) fn watch(command: &mut Command, mut look: impl FnMut(&str)) -> Result
     if !status.success() {
         note(&format!("failed ({status}): {}", shown(command)));
     }
-    Ok(status.success())
+    Ok(status)
 }
 
 /// Reads one line without its end into `line`; false at the end of the input.

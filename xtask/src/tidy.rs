@@ -15,7 +15,7 @@ use crate::process::workspace_root;
 const LINES_MAX: usize = 700;
 
 /// Crates whose time comes in from outside, so that a test or the lab can be its master.
-const VIRTUAL_TIME: &[&str] = &["crates/mr-core/", "crates/rds-lite/"];
+const VIRTUAL_TIME: &[&str] = &["crates/mr-core/src/", "crates/rds-lite/src/"];
 
 /// Where `unsafe` may be written, and why.
 const UNSAFE_ALLOWED: &[(&str, &str)] = &[

@@ -102,6 +102,41 @@ pub unsafe trait MrBackend: Send + Sync + 'static {
     fn dealloc(&self, region: Self::Region) -> Result<(), DeallocError<Self::Region, Self::Error>>;
 }
 
+/// A backend that can map a region and tell the peer of its key in one go.
+///
+/// A map that has to be seen to complete costs a round trip to the HCA before the key can be sent.
+/// Where the HCA does what it is asked in order, the request that carries the key can be posted
+/// right behind the map instead: when the peer gets to know the key, it works.
+///
+/// # Safety
+///
+/// The pool treats what `map_chained` has mapped like what [`MrBackend::map`] has, so all that an
+/// implementation of [`MrBackend`] promises of the one it promises of the other.
+pub unsafe trait ChainedMap: MrBackend {
+    /// What is sent behind the map, to the one peer that can use the key.
+    type Request;
+
+    /// Maps as [`MrBackend::map`] does, and sends `request` of the keys behind it. Waits for
+    /// neither.
+    ///
+    /// `request` may be called again, if the first connection turns out to be lost; only the last
+    /// result can have been sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`MrBackend::map`]; then the request was not sent, or refused with the map. After `Ok`
+    /// both may still fail: then the key was never honoured and no answer comes, and `invalidate`
+    /// does what there is to do.
+    fn map_chained(
+        &self,
+        region: &mut Self::Region,
+        memory: MemoryRange<'_>,
+        access: Access,
+        tag: KeyTag,
+        request: &mut dyn FnMut(Keys) -> Self::Request,
+    ) -> Result<Keys, Self::Error>;
+}
+
 /// What a backend can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -354,5 +389,21 @@ unsafe impl<B: MrBackend + ?Sized> MrBackend for std::sync::Arc<B> {
 
     fn dealloc(&self, region: Self::Region) -> Result<(), DeallocError<Self::Region, Self::Error>> {
         (**self).dealloc(region)
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<B: ChainedMap + ?Sized> ChainedMap for std::sync::Arc<B> {
+    type Request = B::Request;
+
+    fn map_chained(
+        &self,
+        region: &mut Self::Region,
+        memory: MemoryRange<'_>,
+        access: Access,
+        tag: KeyTag,
+        request: &mut dyn FnMut(Keys) -> Self::Request,
+    ) -> Result<Keys, Self::Error> {
+        (**self).map_chained(region, memory, access, tag, request)
     }
 }

@@ -47,6 +47,8 @@ mod backend;
 mod buffer;
 mod clock;
 mod config;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 mod exposure;
 mod key;
@@ -58,8 +60,8 @@ mod sync;
 
 pub use access::Access;
 pub use backend::{
-    BackendError, BatchError, Capabilities, DeallocError, ErrorKind, Fence, KeyScope, MrBackend,
-    Remap,
+    BackendError, BatchError, Capabilities, ChainedMap, DeallocError, ErrorKind, Fence, KeyScope,
+    MrBackend, Remap,
 };
 pub use buffer::{DmaBuffer, MemoryRange, RawMemory};
 pub use clock::{Clock, ManualClock, SystemClock, Time};

@@ -71,7 +71,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     /// Every run ends, loses no I/O, keeps the bound on exposure (I7), never has more stale keys
     /// than the regions allow, and gives the same answer again.

@@ -55,6 +55,11 @@ impl Span {
         self.start.as_ptr().addr() as u64 & (page - 1)
     }
 
+    /// Whether the byte at `offset` has an address that is a multiple of `to`.
+    pub(crate) fn is_aligned(&self, offset: u64, to: u64) -> bool {
+        (self.start.as_ptr().addr() as u64 + offset).is_multiple_of(to)
+    }
+
     /// Copies `data` to `offset`. The caller holds the lock of the engine, and found the span
     /// there under that lock.
     ///

@@ -30,6 +30,7 @@
 //! through the upper ones. Atomics and on-demand paging are not there, and no operation is slowed
 //! down by others: queueing is up to the simulation.
 
+mod atomic;
 mod cache;
 mod cost;
 mod counters;

@@ -25,6 +25,8 @@ pub(crate) struct Request {
     pub(crate) len: u64,
     pub(crate) domain: u32,
     pub(crate) connection: u32,
+    /// A fetch-add or compare-swap: it reads and writes.
+    pub(crate) atomic: bool,
 }
 
 /// A run that passed: where its bytes are.
@@ -230,6 +232,7 @@ fn check(mapping: &Mapping, request: &Request) -> Result<(), RefusalReason> {
         return Err(RefusalReason::WrongConnection);
     }
     let needed = match request.operation {
+        _ if request.atomic => Access::REMOTE_ATOMIC,
         Operation::Write => Access::REMOTE_WRITE,
         Operation::Read => Access::REMOTE_READ,
     };

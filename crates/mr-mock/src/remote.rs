@@ -87,6 +87,9 @@ pub enum RefusalReason {
     /// The mapping does not allow this operation.
     #[error("the mapping does not allow this operation")]
     AccessDenied,
+    /// An atomic operation on memory that is not 8-byte aligned.
+    #[error("an atomic operation needs memory that is aligned to 8 bytes")]
+    Misaligned,
     /// The transfer reaches beyond the mapping.
     #[error("the transfer reaches beyond the mapping")]
     OutOfRange,
@@ -246,7 +249,7 @@ impl RemotePeer {
 
     /// Runs a transfer, taking the lock for each run; `copy` gets the run and how many bytes went
     /// before it.
-    fn transfer(
+    pub(crate) fn transfer(
         &self,
         request: &Request,
         mut copy: impl FnMut(&crate::packet::Run, usize) -> bool,
@@ -268,7 +271,13 @@ impl RemotePeer {
         Ok(transfer)
     }
 
-    fn request(&self, operation: Operation, key: RemoteKey, offset: u64, len: u64) -> Request {
+    pub(crate) fn request(
+        &self,
+        operation: Operation,
+        key: RemoteKey,
+        offset: u64,
+        len: u64,
+    ) -> Request {
         Request {
             operation,
             key,
@@ -276,6 +285,7 @@ impl RemotePeer {
             len,
             domain: self.domain,
             connection: self.number,
+            atomic: false,
         }
     }
 
@@ -290,7 +300,12 @@ impl RemotePeer {
         Ok(())
     }
 
-    fn refuse(&self, key: RemoteKey, reason: RefusalReason, transfer: Transfer) -> Refusal {
+    pub(crate) fn refuse(
+        &self,
+        key: RemoteKey,
+        reason: RefusalReason,
+        transfer: Transfer,
+    ) -> Refusal {
         self.error.store(true, Ordering::Release);
         Refusal {
             key,

@@ -11,6 +11,7 @@ use crate::pool::core::earlier;
 use crate::pool::slot::{Mapping, StaleSum, Superseded};
 use crate::sync::ShortLock;
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::time::Duration;
 use thin_vec::ThinVec;
 
@@ -57,7 +58,7 @@ struct Batch {
 #[derive(Debug)]
 #[must_use = "a journey that does not end holds up every flush"]
 pub(crate) struct Journey {
-    number: u64,
+    number: NonZeroU64,
     home: bool,
 }
 
@@ -251,16 +252,16 @@ impl Abroad {
 
 impl Books {
     fn depart(&mut self, home: bool) -> Journey {
-        self.journeys += 1;
+        let number = NonZeroU64::MIN.saturating_add(self.journeys);
+        self.journeys = number.get();
         self.underway.push(self.journeys);
         self.homing += u64::from(home);
-        let number = self.journeys;
         Journey { number, home }
     }
 
     fn arrive(&mut self, journey: Journey, stale: &StaleSum) -> bool {
         self.travelling.remove(stale);
-        self.underway.retain(|other| *other != journey.number);
+        self.underway.retain(|other| *other != journey.number.get());
         self.homing -= u64::from(journey.home);
         self.awaiting > 0
     }

@@ -71,6 +71,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         self.closed.load(Ordering::SeqCst)
     }
 
+    #[cold]
     pub(crate) fn poison(&self, by: PoisonedBy) {
         tracing::error!(%by, "pool poisoned: it panicked; no more leases are given");
         self.poisoned.store(by as u8 + 1, Ordering::SeqCst);

@@ -49,13 +49,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         if let Some(mapping) = &mut slot.current {
             mapping.released = now;
         }
-        let (journey, earlier) = self.come_home(&mut slot);
+        let home = self.come_home(&mut slot);
         if !slot.earlier.is_empty() {
             let buffer = self.retire_the_rest(slot, now);
-            self.arrive(journey, &earlier);
+            self.is_home(home);
             return buffer;
         }
-        self.arrive(journey, &earlier);
+        self.is_home(home);
         self.count_killed(&slot);
         if !slot.enter(RegionState::InFlush) {
             self.fail_internally(slot);
@@ -114,6 +114,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// A region is not where the tables say it is: a defect of this crate. Nothing of it is freed.
+    #[cold]
     pub(crate) fn fail_internally(&self, mut slot: Boxed<B, M>) {
         tracing::error!(region = slot.id, state = %slot.state(), "region in an impossible state");
         self.poison(PoisonedBy::Pool);

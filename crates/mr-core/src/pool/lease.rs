@@ -11,8 +11,9 @@ use crate::pool::shard::Boxed;
 use crate::pool::slot::{Fate, Mapping, Superseded};
 use crate::sync::atomic::Ordering;
 use crate::{
-    Access, DmaBuffer, ErrorKind, InvalidateError, Keys, LeaseError, LeaseRefusal, LocalKey,
-    MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope, Time,
+    Access, DmaBuffer, ErrorKind, InvalidateError, KeyTag, Keys, LeaseError, LeaseRefusal,
+    LocalKey, MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope,
+    Time,
 };
 use std::fmt;
 use std::ops::Deref;
@@ -194,9 +195,20 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Leases a region for `buffer`, waiting for one at most `patience`; without it, not at all.
     pub(crate) fn lease(
         &self,
+        buffer: M,
+        access: Access,
+        patience: Option<Duration>,
+    ) -> Leased<B, M> {
+        self.lease_by(buffer, access, patience, B::map)
+    }
+
+    /// The same, mapped by `map`: one of the ways that the backend has.
+    pub(crate) fn lease_by(
+        &self,
         mut buffer: M,
         access: Access,
         patience: Option<Duration>,
+        map: impl FnOnce(&B, &mut B::Region, MemoryRange<'_>, Access, KeyTag) -> Result<Keys, B::Error>,
     ) -> Leased<B, M> {
         let found = self.check_fit(&mut buffer).and_then(|bytes| {
             if self.over_bound.load(Ordering::Relaxed) {
@@ -208,7 +220,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             }
         });
         match found {
-            Ok(slot) => self.map(slot, buffer, access),
+            Ok(slot) => self.map(slot, buffer, access, map),
             Err(reason) => {
                 if matches!(reason, LeaseRefusal::Exhausted { .. }) {
                     self.exhausted.fetch_add(1, Ordering::Relaxed);
@@ -250,6 +262,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// Gets a region although there is none, or too much is stale: helps to flush, else waits for
     /// its turn.
+    #[cold]
     fn draw_patiently(
         &self,
         bytes: u64,
@@ -335,6 +348,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         self.shards[self.my_shard()].lock().tally.bytes_out += bytes;
     }
 
+    #[cold]
     fn refuse<T>(&self) -> Result<T, LeaseRefusal<B::Error>> {
         self.check_open()?;
         let stale = self.view(self.now()).0.regions() + self.gate.in_flush().regions;
@@ -347,7 +361,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// Has the backend map `buffer` with the drawn region.
-    fn map(&self, mut slot: Boxed<B, M>, mut buffer: M, access: Access) -> Leased<B, M> {
+    fn map(
+        &self,
+        mut slot: Boxed<B, M>,
+        mut buffer: M,
+        access: Access,
+        map: impl FnOnce(&B, &mut B::Region, MemoryRange<'_>, Access, KeyTag) -> Result<Keys, B::Error>,
+    ) -> Leased<B, M> {
         let before = slot.state();
         if !slot.enter(RegionState::Leased) {
             self.fail_internally(slot);
@@ -362,7 +382,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         };
         let addr = memory.addr();
         let tag = slot.tag.next();
-        let answer = self.ask_backend(|backend| backend.map(&mut slot.region, memory, access, tag));
+        let answer =
+            self.ask_backend(|backend| map(backend, &mut slot.region, memory, access, tag));
         // A tag is used up unless the backend vouches that the key was never honoured: a region that
         // was refused 256 times must not come back to the key that is stale.
         let refused = |error: &B::Error| error.kind().leaves_region_known();
@@ -374,7 +395,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 if before == RegionState::Reusable {
                     self.supersede(&mut slot);
                 }
-                slot.maps += 1;
+                slot.maps = slot.maps.saturating_add(1);
                 slot.current = Some(Mapping::new(buffer, addr, keys, access));
                 Ok(slot)
             }
@@ -401,6 +422,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// Returns buffer and region after a refusal that left the region as it was.
+    #[cold]
     fn take_back(
         &self,
         mut slot: Boxed<B, M>,
@@ -421,6 +443,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// The previous mapping of a region that has just been mapped again.
+    #[inline(never)]
     fn supersede(&self, slot: &mut Boxed<B, M>) {
         let stale = slot.stale();
         let journey = slot.journey.take();
@@ -446,6 +469,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// A `map` call has failed and left it unknown whether a key reaches the buffer.
+    #[cold]
     fn confine_unknown(
         &self,
         mut slot: Boxed<B, M>,

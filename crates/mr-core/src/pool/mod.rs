@@ -39,14 +39,17 @@ use crate::clock::Deadline;
 use crate::stats::PoolStats;
 use crate::sync::Mutex;
 use crate::{
-    Access, Capabilities, DmaBuffer, FlushError, InvalidationPolicy, LeaseError, MrBackend, Scope,
-    Time,
+    Access, Capabilities, ChainedMap, DmaBuffer, FlushError, InvalidationPolicy, Keys, LeaseError,
+    MemoryRange, MrBackend, Scope, Time,
 };
 use core::Core;
 use driver::Flusher;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The most flushes that one step runs.
+const FLUSHES_PER_STEP: usize = 16;
 
 /// A pool of regions over one backend, under one policy.
 ///
@@ -128,6 +131,30 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         Ok(Lease::new(slot, Arc::clone(self)))
     }
 
+    /// Leases a region as [`lease`](Self::lease) does, and sends the peer the `request` that
+    /// carries the key right behind the map: the key is announced without first waiting for the
+    /// map. If map or request fail afterwards, the key was never honoured and no answer comes.
+    ///
+    /// # Errors
+    ///
+    /// As [`lease`](Self::lease); then nothing was sent that could be answered.
+    pub fn lease_chained(
+        &self,
+        buffer: M,
+        access: Access,
+        mut request: impl FnMut(Keys) -> B::Request,
+    ) -> Result<BorrowedLease<'_, B, M>, LeaseError<B::Error, M>>
+    where
+        B: ChainedMap,
+    {
+        let patience = Some(self.core.config.lease_timeout);
+        let map = |backend: &B, region: &mut B::Region, memory: MemoryRange<'_>, access, tag| {
+            backend.map_chained(region, memory, access, tag, &mut request)
+        };
+        let slot = self.core.lease_by(buffer, access, patience, map)?;
+        Ok(Lease::new(slot, self))
+    }
+
     /// Kills all keys released before the call, whatever list their regions are on (I2), and those
     /// in quarantine. Joins a flush under way and starts the next where needed.
     ///
@@ -144,18 +171,20 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         self.core.unclaimed.lock().take(to, most)
     }
 
-    /// Does all that is due now, and says when to be called again; `None` while nothing is stale.
+    /// Does what is due now, and says when to be called again; `None` while nothing is stale.
     ///
     /// This is what the flusher thread does; with [`Driver::Manual`](crate::Driver::Manual) the
-    /// user does it, whenever [`next_due`](Self::next_due) has come.
+    /// user does it, whenever [`next_due`](Self::next_due) has come. One call runs a bounded number
+    /// of flushes: where keys become due as fast as they are killed, it returns a time that has come.
     pub fn step(&self) -> Option<Time> {
-        loop {
+        for _ in 0..FLUSHES_PER_STEP {
             let due = self.core.due();
             match due.flush {
                 Some(flush) => flush.run(),
                 None => return due.next,
             }
         }
+        self.next_due()
     }
 
     /// Begins what is due now, without running it: [`step`](Self::step) in slow motion, for those

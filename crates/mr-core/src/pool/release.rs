@@ -20,7 +20,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         };
         mapping.released = now;
         mapping.send(fate);
-        let released = ReleasedRegion::new(slot.maps, mapping.bytes, mapping.access);
+        let released = ReleasedRegion::new(slot.maps.into(), mapping.bytes, mapping.access);
         let verdict = self.verdict(&released);
         if verdict == AtRelease::Invalidate && self.kills_alone() {
             // A failure is in the quarantine's books; a release has nobody to tell.
@@ -138,22 +138,31 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// Takes the earlier mappings of a region that comes back from a lease out of the books of what
     /// is abroad, and lets go of those that a fence has killed. Until the journey has arrived no
-    /// flush overlooks the others, whose sum this returns.
-    pub(crate) fn come_home(&self, slot: &mut Boxed<B, M>) -> (Option<Journey>, StaleSum) {
-        let mut left = StaleSum::default();
-        if slot.earlier.is_empty() {
-            return (None, left);
+    /// flush overlooks the others, whose sum this returns; `None` if there were none at all.
+    pub(crate) fn come_home(&self, slot: &mut Boxed<B, M>) -> Option<(Journey, StaleSum)> {
+        (!slot.earlier.is_empty()).then(|| self.bring_home(slot))
+    }
+
+    /// What [`come_home`](Self::come_home) has returned is on a list, or on its way to be.
+    pub(crate) fn is_home(&self, home: Option<(Journey, StaleSum)>) {
+        if let Some((journey, earlier)) = home {
+            self.arrive(Some(journey), &earlier);
         }
+    }
+
+    #[inline(never)]
+    fn bring_home(&self, slot: &mut Boxed<B, M>) -> (Journey, StaleSum) {
         let mut dead = Vec::new();
         let bury = |mapping, time| dead.push((mapping, time));
         let journey = self.abroad.come_home(&mut slot.earlier, bury);
         for (mapping, time) in dead {
             self.bury_one(mapping, time);
         }
+        let mut left = StaleSum::default();
         for earlier in &slot.earlier {
             left.merge(&StaleSum::of(&earlier.mapping));
         }
-        (Some(journey), left)
+        (journey, left)
     }
 
     /// Puts a released region on the dirty list.
@@ -161,19 +170,19 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         if !slot.enter(state) {
             return self.fail_internally(slot);
         }
-        let (journey, earlier) = self.come_home(&mut slot);
+        let home = self.come_home(&mut slot);
         if self.capabilities.soft_invalidate {
             self.ask_backend(|backend| backend.soft_invalidate(&mut slot.region));
         }
         let bytes = slot.current.as_ref().map_or(0, |mapping| mapping.bytes);
         let mut shard = self.shards[self.my_shard()].lock();
         // A flush that waits for this region must find it on its list, and not travelling again.
-        if state == RegionState::Reusable && journey.is_some() && self.abroad.is_awaited() {
+        if state == RegionState::Reusable && home.is_some() && self.abroad.is_awaited() {
             let _ = slot.enter(RegionState::Worn);
         }
         let ask = shard.release(slot, bytes, now);
         drop(shard);
-        self.arrive(journey, &earlier);
+        self.is_home(home);
         if ask {
             self.ask(now);
         }

@@ -142,6 +142,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         self.cleaned = cleaned;
     }
 
+    #[inline]
     fn count_drawn(&mut self, slot: &Slot<B, M>, bytes: u64) {
         let tally = &mut self.tally;
         if slot.state() == RegionState::Reusable {

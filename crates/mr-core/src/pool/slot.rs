@@ -15,8 +15,9 @@ pub(crate) struct Slot<B: MrBackend, M> {
     state: RegionState,
     /// Tag of the latest mapping. Never restarts.
     pub(crate) tag: KeyTag,
-    /// Mappings since the last invalidation.
-    pub(crate) maps: u32,
+    /// Mappings since the last invalidation. A region is retired before its tags come round, so
+    /// they fit.
+    pub(crate) maps: u8,
     /// Invalidations that failed since the last one that succeeded.
     pub(crate) failures: u32,
     /// What the latest invalidation failed of, until the region is in quarantine.

@@ -68,6 +68,7 @@ const NEVER: u64 = u64::MAX;
 ///
 /// The scenario or the policy cannot hold on this preset, or the trace cannot be read.
 pub fn run(scenario: &Scenario, preset: &Preset, policy: &Policy) -> Result<Row, LabError> {
+    scenario.check()?;
     scenario.check_on(preset)?;
     let hca = MockHca::new(preset);
     let peer = hca.connect();

@@ -1,0 +1,242 @@
+//! The key announced behind its bind, and a queue that is too short.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests, outside of a test function"
+)]
+
+mod common;
+
+use common::{Rig, device_or_skip};
+use mr_core::conformance::Place;
+use mr_core::{Access, Keys, Pool, RemoteKey};
+use mr_policies::{Immediate, UseOnce};
+use mr_verbs::{EndpointConfig, Window2Backend};
+use std::time::Duration;
+
+const WRITE: Access = Access::REMOTE_WRITE;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn announce(keys: Keys) -> Vec<u8> {
+    keys.remote.bits().to_be_bytes().to_vec()
+}
+
+fn announced(bytes: &[u8]) -> RemoteKey {
+    RemoteKey::from_bits(u32::from_be_bytes(bytes.try_into().unwrap()))
+}
+
+fn rig(test: &str, depth: u32) -> Option<Rig> {
+    let mut config = EndpointConfig::default();
+    config.send_depth = depth;
+    Some(Rig::new(&device_or_skip(test)?, config))
+}
+
+/// When the peer has the message, the key works: 40 times over, in flight at once, killed in one
+/// chain at the end.
+#[test]
+fn a_key_that_arrives_works() {
+    let Some(rig) = rig("a_key_that_arrives_works", 256) else {
+        return;
+    };
+    let backend = Window2Backend::new(&rig.ours, [rig.arena.clone()]).unwrap();
+    let pool = Pool::builder(backend, UseOnce)
+        .capacity(40)
+        .max_age(Duration::from_secs(3600))
+        .build()
+        .unwrap();
+    let mut places = Vec::new();
+    let mut leases = Vec::new();
+    for n in 0..40_u8 {
+        let buffer = rig.arena.take(4096).unwrap();
+        leases.push(pool.lease_chained(buffer, WRITE, announce).unwrap());
+        let message = rig.peer.receive(PATIENCE).unwrap().unwrap();
+        let place = Place {
+            key: announced(&message.bytes),
+            addr: leases[leases.len() - 1].addr(),
+        };
+        assert_eq!(place.key, leases[leases.len() - 1].remote_key());
+        rig.write(place, 0, &[n; 16]).unwrap();
+        places.push(place);
+    }
+    leases.into_iter().for_each(|lease| lease.release());
+    pool.flush().unwrap();
+    let stats = pool.stats();
+    assert_eq!((stats.flushes, stats.flushed_regions), (1, 40));
+    let mut buffers = Vec::new();
+    assert_eq!(pool.reclaim(&mut buffers, 99), 40);
+    for (n, buffer) in (0..40_u8).zip(&buffers) {
+        assert!(buffers.iter().any(|buffer| buffer[..16] == [n; 16]), "{n}");
+        assert_eq!(buffer[16], 0);
+    }
+    for place in [places[0], places[39]] {
+        assert!(rig.write(place, 0, b"late").is_err());
+        rig.ours.reconnect().unwrap();
+    }
+    assert_eq!(rig.ours.connections(), 3, "no chain has failed");
+    assert!(pool.shutdown(PATIENCE).is_complete());
+}
+
+/// A message that is too long is refused before anything is posted.
+#[test]
+fn a_message_that_does_not_fit_is_refused_with_the_buffer_back() {
+    let test = "a_message_that_does_not_fit_is_refused_with_the_buffer_back";
+    let Some(rig) = rig(test, 16) else {
+        return;
+    };
+    let backend = Window2Backend::new(&rig.ours, [rig.arena.clone()]).unwrap();
+    let pool = Pool::builder(backend, UseOnce).capacity(1).build().unwrap();
+    let buffer = rig.arena.take(4096).unwrap();
+    let refused = pool
+        .lease_chained(buffer, WRITE, |_| vec![0; 4096])
+        .unwrap_err();
+    let buffer = refused.buffer.unwrap();
+    let lease = pool.lease_chained(buffer, WRITE, announce).unwrap();
+    rig.peer.receive(PATIENCE).unwrap().unwrap();
+    drop(lease);
+    assert!(pool.shutdown(PATIENCE).is_complete());
+}
+
+/// After the peer has broken the connection, unnoticed, a chained lease may go into the void: it
+/// still ends, and sooner or later one arrives.
+#[test]
+fn a_chained_lease_on_a_broken_connection_still_ends() {
+    let Some(rig) = rig("a_chained_lease_on_a_broken_connection_still_ends", 16) else {
+        return;
+    };
+    let backend = Window2Backend::new(&rig.ours, [rig.arena.clone()]).unwrap();
+    let pool = Pool::builder(backend, Immediate)
+        .capacity(4)
+        .build()
+        .unwrap();
+    let nowhere = Place {
+        key: RemoteKey::from_bits(1),
+        addr: 0,
+    };
+    assert!(rig.write(nowhere, 0, b"x").is_err());
+    let arrived = (0..3).any(|_| {
+        let buffer = rig.arena.take(4096).unwrap();
+        let lease = pool.lease_chained(buffer, WRITE, announce).unwrap();
+        let arrived = rig.peer.receive(Duration::from_millis(200));
+        lease.invalidate().unwrap();
+        matches!(arrived, Ok(Some(_)))
+    });
+    assert!(arrived);
+    assert!(pool.shutdown(PATIENCE).is_complete());
+}
+
+/// Four slots for 8 threads that map, announce and invalidate, and for a flush of 64: everybody
+/// waits for room, and nothing is lost.
+#[test]
+fn a_full_send_queue_is_back_pressure() {
+    let Some(rig) = rig("a_full_send_queue_is_back_pressure", 4) else {
+        return;
+    };
+    let backend = Window2Backend::new(&rig.ours, [rig.arena.clone()]).unwrap();
+    let pool = Pool::builder(backend, UseOnce)
+        .capacity(64)
+        .max_age(Duration::from_secs(3600))
+        .build()
+        .unwrap();
+    let leases: Vec<_> = (0..64)
+        .map(|_| pool.lease(rig.arena.take(4096).unwrap(), WRITE).unwrap())
+        .collect();
+    leases.into_iter().for_each(|lease| lease.release());
+    pool.flush().unwrap();
+    let stats = pool.stats();
+    assert_eq!(
+        (stats.flushes, stats.flushed_regions, stats.quarantines),
+        (1, 64, 0)
+    );
+
+    const THREADS: usize = 8;
+    const ROUNDS: usize = 25;
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    let buffer = rig.arena.take(4096).unwrap();
+                    let lease = if round % 2 == 0 {
+                        pool.lease_chained(buffer, WRITE, announce).unwrap()
+                    } else {
+                        pool.lease(buffer, WRITE).unwrap()
+                    };
+                    lease.invalidate().unwrap();
+                }
+            });
+        }
+        let expected = THREADS * ROUNDS.div_ceil(2);
+        for _ in 0..expected {
+            rig.peer.receive(PATIENCE).unwrap().unwrap();
+        }
+    });
+    assert_eq!(rig.ours.connections(), 1);
+    assert_eq!(pool.stats().quarantines, 0);
+    assert!(pool.shutdown(PATIENCE).is_complete());
+    assert_eq!(rig.arena.bound(), 0);
+}
+
+/// A peer that fetches no messages keeps the slots of the queue occupied. Whoever finds no room is
+/// told so, with the buffer back; when the peer fetches again all goes on, and every key that was
+/// announced arrives.
+#[test]
+fn a_peer_that_does_not_receive_is_back_pressure() {
+    let test = "a_peer_that_does_not_receive_is_back_pressure";
+    let Some(device) = device_or_skip(test) else {
+        return;
+    };
+    let mut config = EndpointConfig::default();
+    config.send_depth = 4;
+    config.receive_depth = 1;
+    config.timeout = Duration::from_millis(500);
+    let rig = Rig::new(&device, config);
+    let backend = Window2Backend::new(&rig.ours, [rig.arena.clone()]).unwrap();
+    let pool = Pool::builder(backend, UseOnce)
+        .capacity(16)
+        .max_age(Duration::from_secs(3600))
+        .build()
+        .unwrap();
+    let mut leases = Vec::new();
+    let refusal = loop {
+        assert!(leases.len() < 16, "four slots took {} chains", leases.len());
+        let buffer = rig.arena.take(4096).unwrap();
+        match pool.lease_chained(buffer, WRITE, announce) {
+            Ok(lease) => leases.push(lease),
+            Err(refusal) => break refusal,
+        }
+    };
+    assert!(refusal.buffer.is_some(), "{refusal}");
+    assert!(refusal.to_string().contains("no room"), "{refusal}");
+    assert!(leases.len() >= 2, "{}", leases.len());
+
+    if device.is_software() {
+        // With rdma_rxe of Linux 6.1 the queue pair is stuck once a message among binds has to go
+        // again. So the connection is given up here, and its leases end all the same.
+        rig.peer.receive(PATIENCE).unwrap().unwrap();
+        drop(refusal);
+    } else {
+        let mut arrived: Vec<_> = leases
+            .iter()
+            .map(|_| announced(&rig.peer.receive(PATIENCE).unwrap().unwrap().bytes))
+            .collect();
+        let mut wanted: Vec<_> = leases.iter().map(|lease| lease.remote_key()).collect();
+        arrived.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(arrived, wanted);
+        let buffer = refusal.buffer.unwrap();
+        leases.push(pool.lease_chained(buffer, WRITE, announce).unwrap());
+        rig.peer.receive(PATIENCE).unwrap().unwrap();
+        assert_eq!(rig.ours.connections(), 1);
+    }
+    for lease in leases {
+        lease.invalidate().unwrap();
+    }
+    let buffer = rig.arena.take(4096).unwrap();
+    let lease = pool.lease_chained(buffer, WRITE, announce).unwrap();
+    let message = rig.peer.receive(PATIENCE).unwrap().unwrap();
+    assert_eq!(announced(&message.bytes), lease.remote_key());
+    lease.invalidate().unwrap();
+    let stats = pool.stats();
+    assert_eq!((stats.regions.clean, stats.quarantines), (16, 0));
+    assert!(pool.shutdown(PATIENCE).is_complete());
+    assert_eq!(rig.arena.bound(), 0);
+}

@@ -1,0 +1,112 @@
+//! What carries frames between hosts, and what moves their memory.
+//!
+//! A [`Fabric`] makes [`Link`]s and tells a [`Sink`] (the host) what happens on them. The same
+//! protocol runs over each: [`mock`] is in process, over mock HCAs, with faults; [`tcp`] is RDS/TCP,
+//! without RDMA. A fabric with verbs has the same calls: frames are its SENDs, [`RdmaWork`] its
+//! RDMA work requests, and [`Fabric::dial`] its connection manager.
+
+pub mod mock;
+pub mod tcp;
+
+use crate::proto::{Buf, LinkId, LinkKind, Path, RdmaDone, Transmission};
+use bytes::Bytes;
+use mr_core::Time;
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+
+#[cfg(doc)]
+use crate::proto::RdmaWork;
+
+/// Carries frames between hosts.
+///
+/// No method may call the sink before it returns, and none may block for longer than a system call
+/// takes: the host calls from its applications' threads.
+pub trait Fabric: Send + Sync + 'static {
+    /// What it is called in messages and options.
+    fn name(&self) -> &'static str;
+
+    /// What its links are like.
+    fn kind(&self) -> LinkKind;
+
+    /// From now on whoever dials `ip` reaches `sink`. Called again for an address that is listened
+    /// at already; that does nothing.
+    ///
+    /// # Errors
+    ///
+    /// Says why the address is none of this host.
+    fn listen(&self, ip: IpAddr, sink: Weak<dyn Sink>) -> Result<(), String>;
+
+    /// Makes a link. The answer, within a time that the fabric bounds, is [`Sink::opened`] or
+    /// [`Sink::lost`]; or the peer dials and this side hears [`Sink::accepted`].
+    fn dial(&self, id: LinkId, path: Path, sink: Weak<dyn Sink>);
+
+    /// Carries on what is under way in this process, and says when to come again. Called without any
+    /// lock.
+    fn pump(&self) -> Option<Time> {
+        None
+    }
+
+    /// Ends everything of this host: no call of the sink begins afterwards.
+    fn shut_down(&self);
+}
+
+/// One link. Dropping it without [`close`](Self::close) leaves it open.
+pub trait Link: Send + Sync {
+    /// Takes everything out of `what`, to be carried in this order. Says whether it can take more;
+    /// if not, [`Sink::writable`] says when. One thread at a time.
+    ///
+    /// A link that is gone takes everything, too, and ends every RDMA operation as flushed.
+    fn transmit(&self, what: &mut Vec<Transmission>) -> bool;
+
+    /// Ends the link. The sink is told nothing more of it, except for the ends of RDMA operations.
+    fn close(&self);
+}
+
+/// A frame that has arrived.
+#[derive(Debug)]
+pub struct Arrival {
+    /// Its header, not looked at.
+    pub header: [u8; crate::wire::HEADER_LEN],
+    /// Its payload.
+    pub payload: ArrivedPayload,
+}
+
+/// The payload of a frame that has arrived.
+#[derive(Debug)]
+pub enum ArrivedPayload {
+    /// Of one fragment.
+    Bytes(Bytes),
+    /// Of the whole message, in a buffer from [`Sink::buffer`].
+    Whole(Buf),
+    /// The sink had no buffer, so it was thrown away.
+    Shed,
+}
+
+/// Who is told what happens on links: a host.
+///
+/// Calls take the host's lock, run what follows from them, and may call the fabric.
+pub trait Sink: Send + Sync {
+    /// A peer has dialled. The link's name, or `None`: close it.
+    fn accepted(&self, path: Path, link: Arc<dyn Link>) -> Option<LinkId>;
+
+    /// A dial has succeeded. Says whether the link is still wanted; if not, close it.
+    fn opened(&self, id: LinkId, link: Arc<dyn Link>) -> bool;
+
+    /// A peer asks to be dialled.
+    fn dial_wanted(&self, path: Path);
+
+    /// Frames have arrived, in order. They are taken out of `frames`.
+    fn frames(&self, id: LinkId, frames: &mut Vec<Arrival>);
+
+    /// A buffer for a message of `len` bytes, if the budget has room.
+    fn buffer(&self, len: usize) -> Option<Buf>;
+
+    /// A link that could take no more can again.
+    fn writable(&self, id: LinkId);
+
+    /// An RDMA operation has ended.
+    fn rdma_done(&self, done: RdmaDone);
+
+    /// A link has ended, or could not be made.
+    fn lost(&self, id: LinkId);
+}

@@ -1,0 +1,170 @@
+//! What the fabric says goes into the core; what the core wants is done.
+
+use crate::fabric::{Arrival, ArrivedPayload, Link, Sink};
+use crate::host::{Driving, Shared};
+use crate::proto::{Buf, Core, Event, LinkId, Path, Payload, RdmaDone};
+use mr_core::Time;
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
+
+thread_local! {
+    /// Reused, so that a message in steady state needs no allocation.
+    static EVENTS: RefCell<Vec<Event>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Shared {
+    /// Runs `change` on the core, and then what follows from it, without the lock.
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Core) -> T) -> T {
+        let mut events = EVENTS.take();
+        let (result, armed) = {
+            let mut core = self.lock();
+            let result = change(&mut core);
+            core.take_events(&mut events);
+            (result, core.take_armed())
+        };
+        if let Some(at) = armed {
+            self.timer.arm(at);
+        }
+        if !events.is_empty() {
+            self.carry_out(&mut events);
+            self.pump();
+        }
+        EVENTS.set(events);
+        result
+    }
+
+    /// Carries out events; what is caused by that is carried out by nested calls.
+    fn carry_out(&self, events: &mut Vec<Event>) {
+        let mut last_readable = None;
+        for event in events.drain(..) {
+            match event {
+                Event::Dial(id, path) => self.fabric.dial(id, path, self.sink()),
+                Event::Drop(id, reason) => {
+                    tracing::debug!(?id, %reason, "link let go");
+                    if let Some(open) = self.links.remove(id) {
+                        open.close();
+                    }
+                }
+                Event::Transmit(id) => {
+                    if let Some(open) = self.links.get(id) {
+                        open.send(self, id);
+                    }
+                }
+                Event::Readable(sock) => {
+                    // A batch of messages to one socket wakes it once.
+                    if last_readable.replace(sock) != Some(sock)
+                        && let Some(signals) = self.signals_of(sock)
+                    {
+                        signals.readable.raise();
+                    }
+                }
+                Event::Writable(sock) => {
+                    if let Some(signals) = self.signals_of(sock) {
+                        signals.writable.raise();
+                    }
+                }
+                Event::Release(sock, cookie, lease) => self.memory.release(sock, cookie, lease),
+                Event::Invalidate(sock, cookie, lease) => {
+                    self.memory.invalidate(self, sock, cookie, lease);
+                }
+            }
+        }
+    }
+
+    /// In virtual time nothing happens between two steps of the network.
+    fn pump(&self) -> Option<Time> {
+        if self.driving == Driving::Manual {
+            return None;
+        }
+        let next = self.fabric.pump();
+        if let Some(at) = next {
+            self.timer.arm(at);
+        }
+        next
+    }
+
+    fn sink(&self) -> Weak<dyn Sink> {
+        self.memory.sink()
+    }
+
+    /// Does what is due, and says when to come again.
+    pub(crate) fn poll(&self) -> Option<Time> {
+        let now = self.clock.now();
+        self.with(|core| core.tick(now));
+        let pool = if self.driving == Driving::Manual {
+            self.memory.step()
+        } else {
+            None
+        };
+        let deaths = self.memory.poll_deaths(self, now);
+        let fabric = self.pump();
+        let core = self.lock().deadline();
+        [pool, deaths, fabric, core].into_iter().flatten().min()
+    }
+}
+
+impl Sink for Shared {
+    fn accepted(&self, path: Path, link: Arc<dyn Link>) -> Option<LinkId> {
+        let now = self.clock.now();
+        self.with(|core| {
+            let id = core.accepted(now, path)?;
+            // Before anyone can be told to send on it.
+            self.links.insert(id, link);
+            Some(id)
+        })
+    }
+
+    fn opened(&self, id: LinkId, link: Arc<dyn Link>) -> bool {
+        let now = self.clock.now();
+        self.with(|core| {
+            let wanted = core.opened(now, id);
+            if wanted {
+                self.links.insert(id, link);
+            }
+            wanted
+        })
+    }
+
+    fn dial_wanted(&self, path: Path) {
+        let now = self.clock.now();
+        self.with(|core| core.dial_wanted(now, path));
+    }
+
+    fn frames(&self, id: LinkId, frames: &mut Vec<Arrival>) {
+        let now = self.clock.now();
+        self.with(|core| {
+            for Arrival { header, payload } in frames.drain(..) {
+                match payload {
+                    ArrivedPayload::Bytes(bytes) => {
+                        core.frame(now, id, &header, Payload::Bytes(&bytes));
+                    }
+                    ArrivedPayload::Whole(buf) => {
+                        core.frame(now, id, &header, Payload::Whole(buf));
+                    }
+                    ArrivedPayload::Shed => core.frame(now, id, &header, Payload::Shed),
+                }
+            }
+        });
+    }
+
+    fn buffer(&self, len: usize) -> Option<Buf> {
+        self.buffers.get(len)
+    }
+
+    fn writable(&self, id: LinkId) {
+        if let Some(open) = self.links.get(id) {
+            open.note_writable();
+        }
+        self.with(|core| core.set_blocked(id, false));
+    }
+
+    fn rdma_done(&self, done: RdmaDone) {
+        self.with(|core| core.rdma_done(done));
+    }
+
+    fn lost(&self, id: LinkId) {
+        let now = self.clock.now();
+        self.links.remove(id);
+        self.with(|core| core.lost(now, id));
+    }
+}

@@ -1,0 +1,141 @@
+//! Buffers of received messages: recycled, and bounded by a budget.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Sizes of buffers, and how many of each are kept for reuse.
+///
+/// Empty messages have a class of their own: they take up room in queues, too.
+const CLASSES: [(usize, usize); 4] = [(64, 1024), (4096, 1024), (64 << 10, 64), (1 << 20, 16)];
+
+/// Where buffers of received messages come from and go back to.
+///
+/// In steady state a message is received without an allocation. At most 24 MiB are kept.
+#[derive(Debug)]
+pub struct BufPool {
+    free: [Mutex<Vec<Box<[u8]>>>; CLASSES.len()],
+    out: AtomicUsize,
+    budget: usize,
+}
+
+/// The payload of a received message. Dropping it gives the buffer back.
+pub struct Buf {
+    bytes: Box<[u8]>,
+    len: usize,
+    home: Option<(Arc<BufPool>, usize)>,
+}
+
+impl BufPool {
+    /// A pool that gives out at most `budget` bytes at a time.
+    pub fn new(budget: usize) -> Arc<Self> {
+        Arc::new(Self {
+            free: Default::default(),
+            out: AtomicUsize::new(0),
+            budget,
+        })
+    }
+
+    /// A buffer of `len` bytes of any content; `None` if the budget does not allow it, or it would
+    /// be longer than 1 MiB.
+    pub fn get(self: &Arc<Self>, len: usize) -> Option<Buf> {
+        let class = CLASSES.iter().position(|&(size, _)| len <= size)?;
+        let size = CLASSES[class].0;
+        if self.out.fetch_add(size, Ordering::Relaxed) + size > self.budget {
+            self.out.fetch_sub(size, Ordering::Relaxed);
+            return None;
+        }
+        let free = self.list(class).pop();
+        Some(Buf {
+            bytes: free.unwrap_or_else(|| vec![0; size].into_boxed_slice()),
+            len,
+            home: Some((Arc::clone(self), class)),
+        })
+    }
+
+    /// Bytes given out right now.
+    pub fn in_use(&self) -> usize {
+        self.out.load(Ordering::Relaxed)
+    }
+
+    /// Whether at least half of the budget is free.
+    pub(crate) fn has_room(&self) -> bool {
+        self.in_use() <= self.budget / 2
+    }
+
+    fn list(&self, class: usize) -> std::sync::MutexGuard<'_, Vec<Box<[u8]>>> {
+        self.free[class]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Buf {
+    /// No bytes.
+    pub fn empty() -> Self {
+        Self {
+            bytes: Box::default(),
+            len: 0,
+            home: None,
+        }
+    }
+
+    /// The bytes, to be filled.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        let Some((pool, class)) = self.home.take() else {
+            return;
+        };
+        let (size, keep) = CLASSES[class];
+        pool.out.fetch_sub(size, Ordering::Relaxed);
+        let mut free = pool.list(class);
+        if free.len() < keep {
+            free.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+impl Deref for Buf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl AsRef<[u8]> for Buf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buf({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budget_holds_and_buffers_come_back() {
+        let pool = BufPool::new(2 << 20);
+        let first = pool.get(1 << 20).unwrap();
+        let second = pool.get(4097).unwrap();
+        assert_eq!(pool.in_use(), (1 << 20) + (64 << 10));
+        assert!(pool.get(1 << 20).is_none() && pool.get((1 << 20) + 1).is_none());
+        assert!(pool.get(0).unwrap().is_empty());
+        let at = first.as_ptr();
+        drop((first, second));
+        assert_eq!(pool.in_use(), 0);
+        assert_eq!(pool.get(100_000).unwrap().as_ptr(), at, "recycled");
+    }
+}

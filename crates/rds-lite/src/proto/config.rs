@@ -1,0 +1,129 @@
+//! The settings of a host.
+
+use crate::wire::MAX_MESSAGE;
+use std::time::Duration;
+
+/// The settings of a host. All bounds are finite.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// Bytes of a socket that may be queued or unacknowledged before a send is refused; a send is
+    /// admitted while fewer are, so one message may go beyond. Also the longest message that the
+    /// socket sends. Defaults to 4 MiB.
+    pub send_buffer: usize,
+    /// Bytes queued at a socket above which its port is announced as congested, until fewer than
+    /// half are. What is on its way still arrives. Defaults to 4 MiB.
+    pub receive_buffer: usize,
+    /// Bytes that all sockets together may have queued or unacknowledged. Defaults to 128 MiB.
+    pub send_budget: usize,
+    /// Bytes of all received messages: being received, queued, or held by the application. Data
+    /// beyond is shed: it is not acknowledged, and sent again later. Acknowledgements and
+    /// congestion maps need none of it. At least 2 MiB. Defaults to 128 MiB.
+    pub receive_budget: usize,
+    /// Messages and notifications that one socket may have queued, whatever their bytes. Defaults
+    /// to 4096.
+    pub max_queued: usize,
+    /// Bound sockets. Defaults to 65,536.
+    pub max_sockets: usize,
+    /// Connections, whoever begins them. Defaults to 1024.
+    pub max_connections: usize,
+    /// Pings that wait for their answer on one connection; more are ignored. Defaults to 64.
+    pub max_pongs: usize,
+    /// Messages between two that ask for an acknowledgement. Defaults to 8, as the kernel's.
+    pub max_unacked_packets: u32,
+    /// Bytes between two messages that ask for an acknowledgement. Defaults to 16 MiB, as the
+    /// kernel's.
+    pub max_unacked_bytes: u64,
+    /// How long an acknowledgement that was not asked for waits for a message to ride on. Defaults
+    /// to 20 ms.
+    pub ack_delay: Duration,
+    /// How long a message may be unacknowledged before it is sent again, and as long again before
+    /// the link is given up. Defaults to 5 s.
+    pub ack_timeout: Duration,
+    /// How long a peer has for its greeting. Defaults to 1 s.
+    pub greet_timeout: Duration,
+    /// The first pause between attempts to connect; the pause is random below a bound that
+    /// doubles. The first attempt after a loss is immediate. Defaults to 1 ms, as the kernel's.
+    pub reconnect_min: Duration,
+    /// The longest pause between attempts to connect. Defaults to 1 s, as the kernel's.
+    pub reconnect_max: Duration,
+    /// Attempts to connect while nothing waits for the connection; after these it rests until it is
+    /// needed. Defaults to 5.
+    pub idle_attempts: u32,
+    /// When a congestion map is sent again after a change, in case it was lost; the time doubles up
+    /// to 64 times. Defaults to 1 s.
+    pub map_refresh: Duration,
+    /// Whether pings are answered. Defaults to true.
+    pub answer_pings: bool,
+    /// Seeds the pauses between attempts, the automatic ports and the boot generation. Defaults to
+    /// `None`: from the operating system.
+    pub seed: Option<u64>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            send_buffer: 4 << 20,
+            receive_buffer: 4 << 20,
+            send_budget: 128 << 20,
+            receive_budget: 128 << 20,
+            max_queued: 4096,
+            max_sockets: 65_536,
+            max_connections: 1024,
+            max_pongs: 64,
+            max_unacked_packets: 8,
+            max_unacked_bytes: 16 << 20,
+            ack_delay: Duration::from_millis(20),
+            ack_timeout: Duration::from_secs(5),
+            greet_timeout: Duration::from_secs(1),
+            reconnect_min: Duration::from_millis(1),
+            reconnect_max: Duration::from_secs(1),
+            idle_attempts: 5,
+            map_refresh: Duration::from_secs(1),
+            answer_pings: true,
+            seed: None,
+        }
+    }
+}
+
+/// A setting outside of its range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} must be at least {least}")]
+pub struct ConfigError {
+    setting: &'static str,
+    least: usize,
+}
+
+impl Config {
+    /// Whether all settings can hold.
+    ///
+    /// # Errors
+    ///
+    /// Names the setting and what is allowed.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        at_least("send_buffer", self.send_buffer, 1)?;
+        at_least("receive_buffer", self.receive_buffer, 1)?;
+        at_least("send_budget", self.send_budget, MAX_MESSAGE)?;
+        at_least("receive_budget", self.receive_budget, 2 * MAX_MESSAGE)?;
+        at_least("max_queued", self.max_queued, 1)?;
+        at_least("max_sockets", self.max_sockets, 1)?;
+        at_least("max_connections", self.max_connections, 1)?;
+        at_least("max_unacked_packets", self.max_unacked_packets as usize, 1)?;
+        let nanos = |time: Duration| usize::try_from(time.as_nanos()).unwrap_or(usize::MAX);
+        at_least("ack_timeout in ns", nanos(self.ack_timeout), 1000)?;
+        at_least("reconnect_min in ns", nanos(self.reconnect_min), 1000)?;
+        at_least(
+            "reconnect_max in ns",
+            nanos(self.reconnect_max),
+            nanos(self.reconnect_min),
+        )?;
+        at_least("map_refresh in ns", nanos(self.map_refresh), 1_000_000)
+    }
+}
+
+fn at_least(setting: &'static str, value: usize, least: usize) -> Result<(), ConfigError> {
+    if value < least {
+        return Err(ConfigError { setting, least });
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! One connection: everything between two addresses.
+
+use crate::proto::outgoing::Outgoing;
+use crate::proto::{Buf, Config, LinkId, LinkState, Path, SockId, seq};
+use crate::wire::{CongestionMap, ExtArea, Flags, Header};
+use bytes::Bytes;
+use mr_core::Time;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What a fabric's links are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkKind {
+    /// Payload bytes per frame; a longer message is cut.
+    pub fragment: usize,
+    /// Whether both sides greet with a probe before anything else.
+    pub greets: bool,
+    /// Whether every peer acknowledges. If not, those do that put checksums on their headers; what
+    /// goes to the others counts as arrived when the fabric has taken it.
+    pub always_acks: bool,
+    /// Whether the fabric moves memory.
+    pub rdma: bool,
+    /// Whether only the side with the smaller address dials; a dial of the other is a request to be
+    /// dialled.
+    pub smaller_dials: bool,
+}
+
+/// A message of which not all fragments have arrived.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    pub(crate) header: Header,
+    pub(crate) buf: Buf,
+    pub(crate) got: usize,
+}
+
+impl Partial {
+    /// Whether a fragment with this header belongs to the message. Acknowledgement, credit and
+    /// checksum may differ.
+    pub(crate) fn takes(&self, header: &Header) -> bool {
+        let identity = |header: &Header| {
+            let ports = (header.sport, header.dport);
+            (header.sequence, header.len, ports)
+        };
+        identity(&self.header) == identity(header)
+    }
+}
+
+/// The message under way: its place in the queue is the first.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) sent: usize,
+    pub(crate) flags: Flags,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) index: u32,
+    pub(crate) path: Path,
+    pub(crate) state: LinkState,
+    pub(crate) incarnation: u64,
+
+    // Sending.
+    pub(crate) next_tx: u64,
+    pub(crate) queue: VecDeque<Outgoing>,
+    pub(crate) unacked: VecDeque<Outgoing>,
+    pub(crate) head: Option<Head>,
+    /// An RDMA read that must end before anything else is sent.
+    pub(crate) fence: Option<u64>,
+    /// The fabric takes no more for now.
+    pub(crate) blocked: bool,
+    pub(crate) packet_budget: u32,
+    pub(crate) byte_budget: u64,
+    pub(crate) acked: u64,
+    pub(crate) probe_due: bool,
+    pub(crate) pongs: usize,
+    pub(crate) map_due: bool,
+    /// What is left of a congestion map under way.
+    pub(crate) map_rest: Bytes,
+
+    // Receiving.
+    pub(crate) next_rx: u64,
+    pub(crate) last_rx: u64,
+    /// Whether anything numbered has arrived on this link.
+    pub(crate) heard: bool,
+    pub(crate) partial: Option<Partial>,
+    pub(crate) ack_due: bool,
+    pub(crate) shedding: bool,
+    pub(crate) peer_generation: Option<u32>,
+    pub(crate) peer_acks: bool,
+    pub(crate) peer_map: CongestionMap,
+    pub(crate) waiters: Vec<(SockId, u16)>,
+
+    // Deadlines.
+    pub(crate) dial_at: Option<Time>,
+    pub(crate) greet_by: Option<Time>,
+    pub(crate) ack_at: Option<Time>,
+    pub(crate) ack_by: Option<Time>,
+    pub(crate) map_at: Option<Time>,
+    pub(crate) shed_until: Option<Time>,
+    pub(crate) backoff: Option<Duration>,
+    pub(crate) attempts: u32,
+    pub(crate) ack_tries: u32,
+    pub(crate) map_pause: Duration,
+}
+
+impl Connection {
+    pub(crate) fn new(index: u32, path: Path, kind: &LinkKind, config: &Config) -> Self {
+        Self {
+            index,
+            path,
+            state: LinkState::Down,
+            incarnation: 0,
+            next_tx: 1,
+            queue: VecDeque::new(),
+            unacked: VecDeque::new(),
+            head: None,
+            fence: None,
+            blocked: false,
+            packet_budget: config.max_unacked_packets,
+            byte_budget: config.max_unacked_bytes,
+            acked: 0,
+            probe_due: false,
+            pongs: 0,
+            map_due: false,
+            map_rest: Bytes::new(),
+            next_rx: 0,
+            last_rx: 0,
+            heard: false,
+            partial: None,
+            ack_due: false,
+            shedding: false,
+            peer_generation: None,
+            peer_acks: kind.always_acks,
+            peer_map: CongestionMap::new(),
+            waiters: Vec::new(),
+            dial_at: None,
+            greet_by: None,
+            ack_at: None,
+            ack_by: None,
+            map_at: None,
+            shed_until: None,
+            backoff: None,
+            attempts: 0,
+            ack_tries: 0,
+            map_pause: config.map_refresh,
+        }
+    }
+
+    pub(crate) const fn link(&self) -> LinkId {
+        LinkId {
+            conn: self.index,
+            incarnation: self.incarnation,
+        }
+    }
+
+    pub(crate) fn take_seq(&mut self) -> u64 {
+        let seq = self.next_tx;
+        self.next_tx = seq::next(seq);
+        seq
+    }
+
+    /// Queues an empty message that no socket waits for.
+    pub(crate) fn queue_answer(&mut self, sport: u16, dport: u16, ext: ExtArea) {
+        let seq = self.take_seq();
+        self.pongs += 1;
+        self.queue
+            .push_back(Outgoing::answer(seq, sport, dport, ext));
+    }
+
+    /// Whether there is any use for a link.
+    pub(crate) fn is_needed(&self) -> bool {
+        !self.queue.is_empty() || !self.unacked.is_empty()
+    }
+
+    /// Whether something could be sent now.
+    pub(crate) fn can_send(&self) -> bool {
+        let waits = self.fence.is_some() || self.queue.is_empty();
+        match self.state {
+            LinkState::Greeting => self.probe_due,
+            LinkState::Up => {
+                let control = self.map_due || !self.map_rest.is_empty() || self.ack_due;
+                !self.blocked && (control || self.probe_due || !waits)
+            }
+            _ => false,
+        }
+    }
+
+    /// The earliest of all deadlines.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        let all = [
+            self.dial_at,
+            self.greet_by,
+            self.ack_at,
+            self.ack_by,
+            self.map_at,
+            self.shed_until,
+        ];
+        all.into_iter().flatten().min()
+    }
+
+    /// Puts a message that has been sent where its acknowledgement finds it.
+    pub(crate) fn keep_unacked(&mut self, message: Outgoing) {
+        let place = self
+            .unacked
+            .iter()
+            .rposition(|other| seq::before(other.seq, message.seq));
+        self.unacked.insert(place.map_or(0, |at| at + 1), message);
+    }
+
+    /// Forgets what belonged to the link that was.
+    pub(crate) fn forget_link(&mut self) {
+        self.head = None;
+        self.fence = None;
+        self.blocked = false;
+        self.probe_due = false;
+        self.map_due = false;
+        self.map_rest = Bytes::new();
+        self.heard = false;
+        self.partial = None;
+        self.ack_due = false;
+        self.shedding = false;
+        self.greet_by = None;
+        self.ack_at = None;
+        self.ack_by = None;
+        self.ack_tries = 0;
+        self.map_at = None;
+        self.shed_until = None;
+    }
+}

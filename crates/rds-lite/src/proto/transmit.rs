@@ -1,0 +1,267 @@
+//! From the queue of a connection to the fabric.
+
+use crate::proto::connection::Head;
+use crate::proto::outgoing::OpStage;
+use crate::proto::socket::MessageFate;
+use crate::proto::{Core, Event, Frame, LinkId, LinkState, OpKind, Transmission, seq};
+use crate::wire::{Ext, ExtArea, Flags, Header, MAP_LEN, PROBE_PORT};
+use bytes::Bytes;
+use mr_core::Time;
+
+/// Frames and bytes that one call fetches at most, but for the fragments of one congestion map.
+const MAX_FRAMES: usize = 64;
+const MAX_BYTES: usize = 1 << 20;
+
+impl Core {
+    /// Moves what is to be sent now to `into`, in order. Says whether that was all; if not, call
+    /// again when the fabric has taken it.
+    pub fn transmit(&mut self, now: Time, link: LinkId, into: &mut Vec<Transmission>) -> bool {
+        let Some(index) = self.open_link(link) else {
+            return true;
+        };
+        let mut bytes = 0;
+        while into.len() < MAX_FRAMES && bytes < MAX_BYTES {
+            let Some(len) = self.next_transmission(now, index, into) else {
+                break;
+            };
+            bytes += len;
+        }
+        let conn = &mut self.conns[index];
+        let between = conn.head.is_none() && conn.map_rest.is_empty();
+        if conn.ack_due && between && !conn.blocked && into.len() < MAX_FRAMES {
+            self.counters.ib_ack_sent += 1;
+            let header = Header {
+                ack: conn.last_rx,
+                ..Header::default()
+            };
+            conn.ack_due = false;
+            conn.ack_at = None;
+            into.push(frame(&header, Bytes::new()));
+        }
+        let more = self.conns[index].can_send();
+        if !more {
+            self.counters.send_queue_empty += 1;
+        }
+        !more
+    }
+
+    /// The fabric cannot take more for now, or can again.
+    pub fn set_blocked(&mut self, link: LinkId, blocked: bool) {
+        let Some(index) = self.open_link(link) else {
+            return;
+        };
+        let was = std::mem::replace(&mut self.conns[index].blocked, blocked);
+        if blocked && !was {
+            self.counters.send_delayed_retry += 1;
+        }
+        if was && !blocked {
+            self.wants_transmit(index as u32);
+        }
+    }
+
+    pub(crate) fn wants_transmit(&mut self, index: u32) {
+        let conn = &self.conns[index as usize];
+        if !conn.can_send() {
+            return;
+        }
+        let link = conn.link();
+        let last = self.events.last();
+        if !matches!(last, Some(Event::Transmit(other)) if *other == link) {
+            self.events.push(Event::Transmit(link));
+        }
+    }
+
+    /// One frame or operation, in order of precedence. Returns its payload bytes.
+    fn next_transmission(
+        &mut self,
+        now: Time,
+        index: usize,
+        into: &mut Vec<Transmission>,
+    ) -> Option<usize> {
+        let conn = &mut self.conns[index];
+        if conn.probe_due {
+            conn.probe_due = false;
+            into.push(frame(&self.probe(), Bytes::new()));
+            return Some(0);
+        }
+        if conn.state != LinkState::Up || conn.blocked {
+            return None;
+        }
+        if conn.head.is_some() {
+            return self.next_fragment(now, index, into);
+        }
+        if conn.map_due || !conn.map_rest.is_empty() {
+            return Some(self.map_fragment(index, into));
+        }
+        if conn.fence.is_some() {
+            return None;
+        }
+        self.skip_acked(index);
+        let conn = &mut self.conns[index];
+        let first = conn.queue.front_mut()?;
+        if let OpStage::Queued(..) = &first.op
+            && let OpStage::Queued(work, fence) = std::mem::replace(&mut first.op, OpStage::None)
+        {
+            first.op = OpStage::Posted(work.op);
+            if fence {
+                conn.fence = Some(work.op);
+            }
+            let len = match &work.kind {
+                OpKind::Write(buffer) => buffer.len(),
+                OpKind::Read(_) | OpKind::Atomic(_) => 0,
+            };
+            into.push(Transmission::Rdma(*work));
+            return Some(len);
+        }
+        self.begin_message(index);
+        self.next_fragment(now, index, into)
+    }
+
+    /// Drops messages that were to be sent again and have arrived after all.
+    fn skip_acked(&mut self, index: usize) {
+        loop {
+            let conn = &mut self.conns[index];
+            let acked = conn.acked;
+            let arrived = conn
+                .queue
+                .pop_front_if(|first| first.again && seq::covers(acked, first.seq));
+            let Some(message) = arrived else {
+                return;
+            };
+            self.counters.send_drop_acked += 1;
+            self.settle(message, MessageFate::Arrived);
+        }
+    }
+
+    /// Decides what flags the next message carries.
+    fn begin_message(&mut self, index: usize) {
+        let (packets, bytes) = (
+            self.config.max_unacked_packets,
+            self.config.max_unacked_bytes,
+        );
+        let conn = &mut self.conns[index];
+        let Some(first) = conn.queue.front() else {
+            return;
+        };
+        let half_full = first.sock.and_then(|sock| self.sockets.get(sock));
+        let half_full = half_full.is_some_and(|state| state.out_bytes >= state.send_buffer / 2);
+        let len = first.payload.len() as u64;
+        let has_op = !matches!(first.op, OpStage::None);
+        let spent = conn.packet_budget == 0 || conn.byte_budget < len;
+        let mut flags = Flags::empty();
+        if spent || half_full || first.again || has_op {
+            flags |= Flags::ACK_REQUIRED;
+            conn.packet_budget = packets;
+            conn.byte_budget = bytes;
+            self.counters.send_ack_required += 1;
+        } else {
+            conn.packet_budget -= 1;
+            conn.byte_budget -= len;
+        }
+        if first.again {
+            flags |= Flags::RETRANSMITTED;
+            self.counters.lite_retransmitted += 1;
+        }
+        conn.head = Some(Head { sent: 0, flags });
+    }
+
+    fn next_fragment(
+        &mut self,
+        now: Time,
+        index: usize,
+        into: &mut Vec<Transmission>,
+    ) -> Option<usize> {
+        let fragment = self.kind.fragment;
+        let conn = &mut self.conns[index];
+        let head = conn.head.as_mut()?;
+        let first = conn.queue.front()?;
+        let end = first.payload.len().min(head.sent + fragment);
+        let payload = first.payload.slice(head.sent..end);
+        let header = Header {
+            ack: conn.last_rx,
+            flags: head.flags,
+            ..first.header()
+        };
+        if conn.ack_due {
+            self.counters.ib_ack_send_piggybacked += 1;
+        }
+        conn.ack_due = false;
+        conn.ack_at = None;
+        head.sent = end;
+        let len = payload.len();
+        into.push(frame(&header, payload));
+        if end == first.payload.len() {
+            self.finish_message(now, index);
+        }
+        Some(len)
+    }
+
+    fn finish_message(&mut self, now: Time, index: usize) {
+        let conn = &mut self.conns[index];
+        conn.head = None;
+        let Some(message) = conn.queue.pop_front() else {
+            return;
+        };
+        if message.sock.is_none() {
+            conn.pongs = conn.pongs.saturating_sub(1);
+        }
+        if conn.peer_acks {
+            conn.keep_unacked(message);
+            if conn.ack_by.is_none() {
+                let by = now + self.config.ack_timeout;
+                conn.ack_by = Some(by);
+                self.arm(by);
+            }
+        } else {
+            conn.acked = message.seq;
+            self.settle(message, MessageFate::Arrived);
+        }
+    }
+
+    /// The next piece of the congestion map of this side's address: unnumbered, to no port.
+    fn map_fragment(&mut self, index: usize, into: &mut Vec<Transmission>) -> usize {
+        let conn = &mut self.conns[index];
+        if conn.map_rest.is_empty() {
+            conn.map_due = false;
+            let map = self.local_maps.get(&conn.path.local);
+            conn.map_rest = match map {
+                Some(map) => Bytes::copy_from_slice(map.bytes()),
+                None => Bytes::from_static(&[0; MAP_LEN]),
+            };
+            self.counters.cong_update_queued += 1;
+        }
+        let len = conn.map_rest.len().min(self.kind.fragment);
+        let payload = conn.map_rest.split_to(len);
+        let header = Header {
+            len: MAP_LEN as u32,
+            flags: Flags::CONG_BITMAP,
+            ack: conn.last_rx,
+            ..Header::default()
+        };
+        into.push(frame(&header, payload));
+        len
+    }
+
+    /// The greeting: who this side is. It acknowledges nothing: the peer may have begun anew, and
+    /// would take the number for one of its own.
+    fn probe(&self) -> Header {
+        Header {
+            sport: PROBE_PORT,
+            ext: self.greeting(),
+            ..Header::default()
+        }
+    }
+
+    /// One path, and the boot generation.
+    pub(crate) fn greeting(&self) -> ExtArea {
+        let generation = Ext::GenNum(self.generation);
+        ExtArea::EMPTY.with(Ext::NPaths(1)).with(generation)
+    }
+}
+
+fn frame(header: &Header, payload: Bytes) -> Transmission {
+    Transmission::Frame(Frame {
+        header: header.encode(),
+        payload,
+    })
+}
