@@ -10,7 +10,7 @@ mod common;
 
 use common::{World, at, live_host};
 use mr_core::{Access, Driver, ErrorKind, Pool, PoolStats, RemoteKey, SystemClock, Time};
-use mr_mock::{Call, Fault, FaultBackend, FaultPlan, MockError, MockHca, MockRegion, Preset, When};
+use mr_mock::{Call, Fault, FaultBackend, FaultPlan, MockHca, Preset, When};
 use mr_policies::Policy;
 use rds_lite::fabric::mock::{Faults, MockNetwork};
 use rds_lite::proto::{Notification, SendError, Status};
