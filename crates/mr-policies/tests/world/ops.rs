@@ -34,7 +34,7 @@ impl World {
             Step::Reclaim(most) => self.reclaim(most),
             Step::Flush => self.flush(),
             Step::Pass(ms) => self.pass(Duration::from_millis(ms.into())),
-            Step::StepOnce => drop(self.pool.step()),
+            Step::DoWhatIsDue => drop(self.pool.step()),
             Step::GiveUpFlush => drop(self.pool.due().flush),
             Step::SlowFlush(ms) => self.slow_flush(Duration::from_millis(ms.into())),
             Step::Access { key, writes } => self.access(key, writes),

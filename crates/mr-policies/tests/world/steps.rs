@@ -46,7 +46,7 @@ pub(crate) enum Step {
     Flush,
     /// Time passes, and the pool is stepped whenever it has asked for it.
     Pass(u32),
-    StepOnce,
+    DoWhatIsDue,
     /// A flush is begun and given up before the backend was asked.
     GiveUpFlush,
     /// A flush in slow motion, with so many ms between question and answer.
@@ -107,7 +107,7 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Flush),
         4 => (0..300_u32).prop_map(Step::Pass),
         1 => (300..3000_u32).prop_map(Step::Pass),
-        2 => Just(Step::StepOnce),
+        2 => Just(Step::DoWhatIsDue),
         1 => Just(Step::GiveUpFlush),
         1 => (0..20_u32).prop_map(Step::SlowFlush),
         6 => (index(), any::<bool>()).prop_map(|(key, writes)| Step::Access { key, writes }),
