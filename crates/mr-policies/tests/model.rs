@@ -16,7 +16,7 @@ use proptest::test_runner::{TestError, TestRunner};
 use world::{Setting, Step, World, setting, step};
 
 /// Runs per policy; the longest run has [`STEPS`] steps.
-const CASES: u32 = 24;
+const CASES: u32 = 60;
 const STEPS: usize = 80;
 
 const SINGLES: &[&str] = &[
