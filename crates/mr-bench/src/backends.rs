@@ -19,7 +19,7 @@ pub(crate) enum Price {
     Nothing,
     /// The processor waits, as it does for a doorbell and a completion that it polls for.
     Spin(Duration),
-    /// The thread waits, while [`StubBackend::open_gate`] lets it; else nothing.
+    /// The thread waits, while the gate lets it; else nothing.
     Sleep(Duration),
 }
 

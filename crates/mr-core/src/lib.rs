@@ -22,7 +22,7 @@
 //!
 //! While a key may be honoured, no safe code gets at the buffer: the pool has it. Whatever fails on
 //! the way, memory that a key may reach is leaked rather than freed, and counted. What is weaker
-//! says so in its name: [`RawMemory::new`] is `unsafe`, [`Lease::release_leaking_reads`] leaks.
+//! is `unsafe`: [`RawMemory::new`], for those who manage memory themselves.
 //!
 //! # Time and threads
 //!

@@ -4,6 +4,11 @@
 //! No time passes here, so a wake-up that is lost is a deadlock, and shuttle reports it with the
 //! schedule that led there.
 #![cfg(shuttle)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests, outside of a test function"
+)]
 
 #[path = "../../mr-policies/tests/support/mod.rs"]
 mod support;

@@ -7,7 +7,8 @@ use mr_core::{Access, KeyTag, MrBackend};
 use mr_mock::RefusalReason;
 
 fn word(memory: &Memory) -> u64 {
-    u64::from_ne_bytes(memory.bytes()[8..16].try_into().unwrap())
+    let bytes = memory.bytes();
+    u64::from_ne_bytes(std::array::from_fn(|place| bytes[8 + place]))
 }
 
 #[test]

@@ -57,7 +57,19 @@ fn main() -> Result<(), Failure> {
     let mut args = std::env::args().skip(1);
     let mut next = |default: u64| args.next().map_or(Ok(default), |text| text.parse());
     let (leases, threads, seed) = (next(1_000_000)?, next(4)?, next(1)?);
-    let mut out = std::io::stdout().lock();
+    soak(leases, threads, seed, &mut std::io::stdout().lock())
+}
+
+/// Soaks, and writes to `out` what it has done.
+///
+/// # Errors
+/// A counter is not back at zero, a key was given out while stale, or memory has grown.
+pub(crate) fn soak(
+    leases: u64,
+    threads: u64,
+    seed: u64,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let started = Instant::now();
     let mut dice = Dice(seed);
     let (mut done, mut rounds, mut skipped, mut faults, mut waits) = (0, 0, 0, 0, 0);

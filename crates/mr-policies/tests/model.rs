@@ -1,6 +1,12 @@
 //! One model for every policy and every pair of policies: generated operations on the whole pool
 //! over the mock HCA, in virtual time, with all invariants checked after each.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests, outside of a test function"
+)]
+
 mod support;
 mod world;
 
@@ -10,7 +16,7 @@ use proptest::test_runner::{TestError, TestRunner};
 use world::{Setting, Step, World, setting, step};
 
 /// Runs per policy; the longest run has [`STEPS`] steps.
-const CASES: u32 = 24;
+const CASES: u32 = 60;
 const STEPS: usize = 80;
 
 const SINGLES: &[&str] = &[

@@ -31,6 +31,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 next: None,
             };
         }
+        // The answer may have nearer marks than the one that the shards have their credit from.
+        for shard in &self.shards {
+            shard.lock().grant(Credit::default());
+        }
         let now = self.now();
         let wards = self.quarantine.lock().wards();
         let scope = match self.decide(&self.view(now).0) {

@@ -144,25 +144,6 @@ impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> Lease<B, M, P> {
             .ok_or(self)
     }
 
-    /// Releases the region and returns the buffer at once, while the peer may still *read* what
-    /// its owner writes there next: a leak, for as long as the key is stale. Only for a lease that
-    /// lets nobody write.
-    ///
-    /// # Errors
-    ///
-    /// Gives itself back if the access lets anyone write: then this would break memory safety.
-    pub fn release_leaking_reads(mut self) -> Result<M, Self> {
-        if self.access().lets_anyone_write() {
-            return Err(self);
-        }
-        let buffer = self
-            .slot
-            .as_mut()
-            .and_then(|slot| slot.current.as_mut()?.take_buffer());
-        self.end(Fate::Drop);
-        buffer.ok_or(self)
-    }
-
     fn end(&mut self, fate: Fate<M>) {
         if let Some(slot) = self.slot.take() {
             self.pool.core.release(slot, fate);

@@ -175,9 +175,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             self.ask_backend(|backend| backend.soft_invalidate(&mut slot.region));
         }
         let bytes = slot.current.as_ref().map_or(0, |mapping| mapping.bytes);
-        let ask = self.shards[self.my_shard()]
-            .lock()
-            .release(slot, bytes, now);
+        let mut shard = self.shards[self.my_shard()].lock();
+        // A flush that waits for this region must find it on its list, and not travelling again.
+        if state == RegionState::Reusable && home.is_some() && self.abroad.is_awaited() {
+            let _ = slot.enter(RegionState::Worn);
+        }
+        let ask = shard.release(slot, bytes, now);
+        drop(shard);
         self.is_home(home);
         if ask {
             self.ask(now);

@@ -1,6 +1,12 @@
 //! Faults that other systems had, and faults that this pool had: a file for each kind. What each
 //! test is called is what must hold; the comment says what happened where it did not.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests, outside of a test function"
+)]
+
 mod boundary;
 mod capacity;
 mod completion_loss;

@@ -126,3 +126,28 @@ fn the_end_of_time_breaks_nothing() {
     setup.pool.flush().unwrap();
     assert!(setup.pool.shutdown(Duration::from_secs(5)).is_complete());
 }
+
+/// What a shard may release without asking was reckoned from marks that a later answer has made
+/// nearer: then a key waited for `max_age` instead of the policy's bound.
+#[test]
+fn a_policys_latest_answer_counts() {
+    let device = &[("fence", "global"), ("remap", "kills-previous")];
+    let setup = Setup::configured(device, "use-n=2,max-exposure=30ms", |config| {
+        config.capacity = 16;
+        config.order = mr_core::DrawOrder::Lifo;
+    });
+    setup.lease().release();
+    let kept = setup.lease();
+    let due = |until: Time| {
+        while let Some(at) = setup.pool.next_due().filter(|at| *at <= until) {
+            setup.clock.advance_to(at);
+            setup.pool.step();
+        }
+        setup.clock.advance_to(until);
+    };
+    due(setup.clock.now() + Duration::from_millis(100));
+    kept.release();
+    due(setup.clock.now() + Duration::from_millis(200));
+    assert!(setup.pool.stats().exposure.longest <= Duration::from_millis(30));
+    assert_eq!(setup.pool.stats().stale.keys, 0);
+}

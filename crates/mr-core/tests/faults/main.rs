@@ -1,6 +1,12 @@
 //! Everything that a backend can do wrong, at every call of a short scenario: exhaustively, not
 //! sampled; and again while the pool recovers from the first fault.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests, outside of a test function"
+)]
+
 mod exhaustive;
 mod hangs;
 mod poison;

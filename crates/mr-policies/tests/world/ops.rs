@@ -23,7 +23,6 @@ impl World {
             Step::Drop(index) => self.drop_lease(index),
             Step::ReleasePending(index) => self.release_pending(index),
             Step::Invalidate(index) => self.invalidate(index),
-            Step::ReleaseLeakingReads(index) => self.leak_reads(index),
             Step::PeerInvalidates(index) => self.peer_invalidates(index),
             Step::Poll(index) => self.wait_for(index, Pending::try_take),
             Step::WaitForNoTime(index) => {
@@ -34,7 +33,7 @@ impl World {
             Step::Reclaim(most) => self.reclaim(most),
             Step::Flush => self.flush(),
             Step::Pass(ms) => self.pass(Duration::from_millis(ms.into())),
-            Step::Step => drop(self.pool.step()),
+            Step::DoWhatIsDue => drop(self.pool.step()),
             Step::GiveUpFlush => drop(self.pool.due().flush),
             Step::SlowFlush(ms) => self.slow_flush(Duration::from_millis(ms.into())),
             Step::Access { key, writes } => self.access(key, writes),
@@ -172,25 +171,6 @@ impl World {
                 assert!(self.faulted, "invalidation failed without a fault");
             }
             Err(other) => panic!("{other}"),
-        }
-    }
-
-    fn leak_reads(&mut self, index: Index) {
-        let Some((name, lease)) = self.take_lease(index, Way::ToDrop) else {
-            return;
-        };
-        let access = lease.access();
-        match lease.release_leaking_reads() {
-            Ok(buffer) => {
-                assert!(!access.lets_anyone_write());
-                assert_eq!(buffer.name, name);
-                self.own(buffer);
-                self.given(name).way = Way::Leaked;
-            }
-            Err(lease) => {
-                assert!(access.lets_anyone_write());
-                drop(lease);
-            }
         }
     }
 

@@ -40,8 +40,6 @@ pub(crate) enum Way {
     ToCollect,
     /// With the pool, for a `Pending`.
     ToHand,
-    /// With its owner, who got it early since the peer can only read.
-    Leaked,
     /// With its owner, or gone.
     Over,
 }

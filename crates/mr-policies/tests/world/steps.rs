@@ -36,7 +36,6 @@ pub(crate) enum Step {
     ReleasePending(Index),
     Drop(Index),
     Invalidate(Index),
-    ReleaseLeakingReads(Index),
     PeerInvalidates(Index),
     Poll(Index),
     WaitForNoTime(Index),
@@ -46,7 +45,7 @@ pub(crate) enum Step {
     Flush,
     /// Time passes, and the pool is stepped whenever it has asked for it.
     Pass(u32),
-    Step,
+    DoWhatIsDue,
     /// A flush is begun and given up before the backend was asked.
     GiveUpFlush,
     /// A flush in slow motion, with so many ms between question and answer.
@@ -97,7 +96,6 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         2 => index().prop_map(Step::ReleasePending),
         2 => index().prop_map(Step::Drop),
         2 => index().prop_map(Step::Invalidate),
-        1 => index().prop_map(Step::ReleaseLeakingReads),
         1 => index().prop_map(Step::PeerInvalidates),
         2 => index().prop_map(Step::Poll),
         1 => index().prop_map(Step::WaitForNoTime),
@@ -107,7 +105,7 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Flush),
         4 => (0..300_u32).prop_map(Step::Pass),
         1 => (300..3000_u32).prop_map(Step::Pass),
-        2 => Just(Step::Step),
+        2 => Just(Step::DoWhatIsDue),
         1 => Just(Step::GiveUpFlush),
         1 => (0..20_u32).prop_map(Step::SlowFlush),
         6 => (index(), any::<bool>()).prop_map(|(key, writes)| Step::Access { key, writes }),
