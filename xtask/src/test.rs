@@ -1,8 +1,8 @@
 //! `cargo xtask test`: everything that must pass.
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::process::{cargo, must, note, say, succeeds, watch, watch_status};
 use crate::tally::{Runner, Tally};
@@ -59,11 +59,19 @@ enum Device {
     Missing,
 }
 
-/// Runs `cargo xtask hw`, as a process of its own: it has its own exit status for "cannot".
+/// Runs `cargo xtask hw` as a process of its own: it has its own exit status for "cannot".
 fn on_a_device(tally: &mut Tally) -> Result<Device> {
-    let xtask = std::env::current_exe().context("cannot tell where this program is")?;
+    let args = [
+        "run",
+        "--quiet",
+        "--locked",
+        "--package",
+        "xtask",
+        "--",
+        "hw",
+    ];
     let look = |line: &str| tally.look(Runner::Libtest, line);
-    let status = watch_status(Command::new(xtask).arg("hw"), look)?;
+    let status = watch_status(&mut cargo(&args), look)?;
     Ok(match status.code() {
         Some(0) => Device::Passed,
         Some(code) if code == i32::from(crate::UNAVAILABLE) => Device::Missing,
