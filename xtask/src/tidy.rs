@@ -40,6 +40,10 @@ const UNSAFE_ALLOWED: &[(&str, &str)] = &[
         "tests lend memory to the mock without a pool",
     ),
     (
+        "crates/mr-mock/tests/raw.rs",
+        "the raw variant is what is shown",
+    ),
+    (
         "crates/mr-policies/tests/support/",
         "a buffer that tells when it is dropped, and a backend that watches another",
     ),
@@ -151,6 +155,15 @@ fn reads_no_clock(file: &File) -> Vec<String> {
         let clock = tokens[0] == "Instant" || tokens[0] == "SystemTime";
         (clock && tokens[1..4] == [":", ":", "now"])
             .then_some("time is passed in; only clock.rs reads a clock")
+    })
+}
+
+fn leaves_the_binding_to_one_file(file: &File) -> Vec<String> {
+    if file.path == "crates/mr-verbs/src/sys.rs" {
+        return Vec::new();
+    }
+    complain_by_token(file, |tokens| {
+        (tokens[0] == "rdma_sys").then_some("only mr-verbs/src/sys.rs names the binding")
     })
 }
 
@@ -445,6 +458,11 @@ fn no_path_of_one_machine() {
 #[test]
 fn no_test_is_ignored() {
     hold(skips_no_test);
+}
+
+#[test]
+fn one_file_knows_libibverbs() {
+    hold(leaves_the_binding_to_one_file);
 }
 
 #[test]
