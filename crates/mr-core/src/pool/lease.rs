@@ -1,19 +1,14 @@
-//! lease → map: how a buffer gets a key.
+//! lease: the value that stands for a live mapping, and how one comes to be.
 
-use crate::backend::BackendError;
-use crate::clock::Deadline;
 use crate::pool::Pool;
 use crate::pool::core::Core;
-use crate::pool::flush::Flush;
-use crate::pool::gate::Turn;
 use crate::pool::handback::{Handback, Pending};
 use crate::pool::shard::Boxed;
-use crate::pool::slot::{Fate, Mapping, Superseded};
+use crate::pool::slot::{Fate, Mapping};
 use crate::sync::atomic::Ordering;
 use crate::{
-    Access, DmaBuffer, ErrorKind, InvalidateError, KeyTag, Keys, LeaseError, LeaseRefusal,
-    LocalKey, MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Scope,
-    Time,
+    Access, DmaBuffer, InvalidateError, KeyTag, Keys, LeaseError, LeaseRefusal, LocalKey,
+    MemoryRange, MrBackend, Poisoned, PoisonedBy, RemoteKey,
 };
 use std::fmt;
 use std::ops::Deref;
@@ -170,7 +165,8 @@ impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> fmt::Debug for L
     }
 }
 
-type Leased<B, M> = Result<Boxed<B, M>, LeaseError<<B as MrBackend>::Error, M>>;
+/// A region that is leased, or why there is none.
+pub(crate) type Leased<B, M> = Result<Boxed<B, M>, LeaseError<<B as MrBackend>::Error, M>>;
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Leases a region for `buffer`, waiting for one at most `patience`; without it, not at all.
@@ -232,251 +228,12 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         Ok(memory.len())
     }
 
-    fn check_open(&self) -> Result<(), LeaseRefusal<B::Error>> {
+    pub(crate) fn check_open(&self) -> Result<(), LeaseRefusal<B::Error>> {
         self.check_poison()?;
         if self.is_closed() {
             Err(LeaseRefusal::Closed)
         } else {
             Ok(())
         }
-    }
-
-    /// Gets a region although there is none, or too much is stale: helps to flush, else waits for
-    /// its turn.
-    #[cold]
-    fn draw_patiently(
-        &self,
-        bytes: u64,
-        patience: Option<Duration>,
-    ) -> Result<Boxed<B, M>, LeaseRefusal<B::Error>> {
-        let Some(patience) = patience else {
-            return self.refuse();
-        };
-        self.waits.fetch_add(1, Ordering::Relaxed);
-        let deadline = Deadline::after(patience);
-        let waiter = self.queue.join();
-        let found = loop {
-            if let Err(refusal) = self.check_open() {
-                break Err(refusal);
-            }
-            self.relieve(deadline);
-            if !self.over_bound.load(Ordering::Relaxed)
-                && let Some(slot) = self.draw(bytes)
-            {
-                break Ok(slot);
-            }
-            // One helper flushes what there is; one that finds nothing sleeps.
-            if self.has_worn() && self.help() {
-                continue;
-            }
-            let left = deadline.left();
-            if left.is_zero() {
-                break self.refuse();
-            }
-            if let Some(slot) = waiter.sleep(left) {
-                self.count_bytes(bytes);
-                break Ok(slot);
-            }
-        };
-        match (found, self.queue.leave(&waiter)) {
-            (Ok(slot), None) => Ok(slot),
-            (Ok(slot), Some(spare)) => {
-                self.undraw(spare, 0);
-                Ok(slot)
-            }
-            (Err(_), Some(slot)) if self.check_open().is_ok() => {
-                self.count_bytes(bytes);
-                Ok(slot)
-            }
-            (Err(refusal), Some(slot)) => {
-                self.undraw(slot, 0);
-                Err(refusal)
-            }
-            (Err(refusal), None) => Err(refusal),
-        }
-    }
-
-    /// Sees to it, if it can, that no more is stale than the bounds allow: flushes, after the flush
-    /// under way if there is one.
-    fn relieve(&self, deadline: Deadline) {
-        let stop = || self.check_open().is_err();
-        let ticket = self.gate.ticket();
-        if self.over_bound.load(Ordering::Relaxed)
-            && self.gate.wait(ticket, false, deadline, stop) == Turn::Start
-        {
-            self.help();
-        }
-    }
-
-    fn has_worn(&self) -> bool {
-        self.shards
-            .iter()
-            .any(|shard| shard.lock().glance().worn > 0)
-    }
-
-    /// Flushes what waits for it, unless another thread is at it. Says whether it did.
-    fn help(&self) -> bool {
-        self.begin_help().map(Flush::run).is_some()
-    }
-
-    /// Begins the flush that helps a lease to a region; `None` if it would free none.
-    pub(crate) fn begin_help(&self) -> Option<Flush<'_, B, M>> {
-        let flush = self.begin(Scope::Stale, false)?;
-        (flush.regions() > 0).then_some(flush)
-    }
-
-    fn count_bytes(&self, bytes: u64) {
-        self.shards[self.my_shard()].lock().tally.bytes_out += bytes;
-    }
-
-    #[cold]
-    fn refuse<T>(&self) -> Result<T, LeaseRefusal<B::Error>> {
-        self.check_open()?;
-        let stale = self.view(self.now()).0.regions() + self.gate.in_flush().regions;
-        Err(LeaseRefusal::Exhausted {
-            capacity: self.config.capacity,
-            leased: self.leased(),
-            stale,
-            quarantined: self.quarantine.lock().wards().regions,
-        })
-    }
-
-    /// Has the backend map `buffer` with the drawn region.
-    fn map(
-        &self,
-        mut slot: Boxed<B, M>,
-        mut buffer: M,
-        access: Access,
-        map: impl FnOnce(&B, &mut B::Region, MemoryRange<'_>, Access, KeyTag) -> Result<Keys, B::Error>,
-    ) -> Leased<B, M> {
-        let before = slot.state();
-        if !slot.enter(RegionState::Leased) {
-            self.fail_internally(slot);
-            let reason = Poisoned(PoisonedBy::Pool).into();
-            return Err(LeaseError {
-                reason,
-                buffer: Some(buffer),
-            });
-        }
-        let Some(memory) = MemoryRange::of(&mut buffer) else {
-            return self.take_back(slot, before, buffer, LeaseRefusal::ZeroLength);
-        };
-        let addr = memory.addr();
-        let tag = slot.tag.next();
-        let answer =
-            self.ask_backend(|backend| map(backend, &mut slot.region, memory, access, tag));
-        // A tag is used up unless the backend vouches that the key was never honoured: a region that
-        // was refused 256 times must not come back to the key that is stale.
-        let refused = |error: &B::Error| error.kind().leaves_region_known();
-        if !matches!(&answer, Some(Err(error)) if refused(error)) {
-            slot.tag = tag;
-        }
-        match answer {
-            Some(Ok(keys)) => {
-                if before == RegionState::Reusable {
-                    self.supersede(&mut slot);
-                }
-                slot.maps = slot.maps.saturating_add(1);
-                slot.current = Some(Mapping::new(buffer, addr, keys, access));
-                Ok(slot)
-            }
-            Some(Err(error)) if refused(&error) => {
-                self.take_back(slot, before, buffer, LeaseRefusal::Backend(error))
-            }
-            Some(Err(error)) => {
-                let kind = error.kind();
-                self.confine_unknown(slot, buffer, addr, access, kind);
-                Err(LeaseError {
-                    reason: LeaseRefusal::Backend(error),
-                    buffer: None,
-                })
-            }
-            None => {
-                self.confine_unknown(slot, buffer, addr, access, ErrorKind::Io);
-                let reason = Poisoned(PoisonedBy::Backend).into();
-                Err(LeaseError {
-                    reason,
-                    buffer: None,
-                })
-            }
-        }
-    }
-
-    /// Returns buffer and region after a refusal that left the region as it was.
-    #[cold]
-    fn take_back(
-        &self,
-        mut slot: Boxed<B, M>,
-        before: RegionState,
-        buffer: M,
-        reason: LeaseRefusal<B::Error>,
-    ) -> Leased<B, M> {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        if slot.enter(before) {
-            self.undraw(slot, buffer.len() as u64);
-        } else {
-            self.fail_internally(slot);
-        }
-        Err(LeaseError {
-            reason,
-            buffer: Some(buffer),
-        })
-    }
-
-    /// The previous mapping of a region that has just been mapped again.
-    #[inline(never)]
-    fn supersede(&self, slot: &mut Boxed<B, M>) {
-        let stale = slot.stale();
-        let journey = slot.journey.take();
-        let Some(mapping) = slot.current.take() else {
-            return self.arrive(journey, &stale);
-        };
-        if self.capabilities.remap == Remap::KillsPrevious {
-            self.bury_one(mapping, self.now());
-            return self.arrive(journey, &stale);
-        }
-        slot.earlier.push(Superseded { mapping, fences: 0 });
-        let Some(journey) = journey else {
-            return;
-        };
-        let (awaited, first) = self.abroad.supersede(journey, &mut slot.earlier);
-        if awaited {
-            self.gate.notify();
-        }
-        if first {
-            // A flush in the meantime may have forgotten how old these are.
-            self.call_at(Time::ZERO);
-        }
-    }
-
-    /// A `map` call has failed and left it unknown whether a key reaches the buffer.
-    #[cold]
-    fn confine_unknown(
-        &self,
-        mut slot: Boxed<B, M>,
-        buffer: M,
-        addr: u64,
-        access: Access,
-        kind: ErrorKind,
-    ) {
-        let now = self.now();
-        let stale = slot.stale();
-        let journey = slot.journey.take();
-        if let Some(mapping) = slot.current.take() {
-            slot.earlier.push(Superseded { mapping, fences: 0 });
-        }
-        let unknown = Keys {
-            local: LocalKey::from_bits(0),
-            remote: RemoteKey::from_bits(0),
-        };
-        let mut mapping = Mapping::new(buffer, addr, unknown, access);
-        mapping.released = now;
-        mapping.send(Fate::Collect);
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        let bytes = mapping.bytes;
-        slot.current = Some(mapping);
-        self.shards[self.my_shard()].lock().count_unmapped(bytes);
-        self.confine(slot, kind);
-        self.arrive(journey, &stale);
     }
 }

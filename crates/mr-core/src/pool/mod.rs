@@ -1,7 +1,7 @@
 //! The pool.
 //!
 //! A region goes through it in one direction, and each stage has its file:
-//! [`lease`] → map ([`lease`]) → [`release`] → dirty ([`shard`]) → [`flush`] → clean ([`depot`]).
+//! [`lease`] → [`map`] → [`release`] → dirty ([`shard`]) → [`flush`] → clean ([`depot`]).
 //! [`due`] says when, [`gate`] says who, [`driver`] is the thread, and what fails goes to
 //! [`quarantine`].
 
@@ -18,8 +18,10 @@ mod gate;
 mod handback;
 mod kill;
 mod lease;
+mod map;
 #[cfg(all(test, loom))]
 mod models;
+mod patience;
 mod quarantine;
 mod release;
 mod shard;
