@@ -1,0 +1,60 @@
+//! How a key is had: with the map waited for, or with the request chained behind it.
+
+use super::ACCESS;
+use super::rig::announce;
+use crate::LabError;
+use mr_core::{BorrowedLease, ChainedMap, Keys, LeaseError, MrBackend, Pool};
+use mr_verbs::{ArenaBuffer, Bare, Error};
+
+type Leased<'p, B> = Result<BorrowedLease<'p, B, ArenaBuffer>, LeaseError<Error, ArenaBuffer>>;
+
+/// The calls that make the difference.
+pub(super) struct Way<B: MrBackend<Error = Error>> {
+    lease: for<'p> fn(&'p Pool<B, ArenaBuffer>, ArenaBuffer) -> Leased<'p, B>,
+    map: fn(&mut Bare<B>, usize) -> Result<Keys, Error>,
+    /// Whether a request goes to the peer with each.
+    pub(super) announces: bool,
+}
+
+impl<B: MrBackend<Error = Error>> Clone for Way<B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: MrBackend<Error = Error>> Copy for Way<B> {}
+
+impl<B: MrBackend<Error = Error>> Way<B> {
+    pub(super) fn waited() -> Self {
+        Self {
+            lease: |pool, buffer| pool.lease(buffer, ACCESS),
+            map: |bare, place| bare.map(place, ACCESS),
+            announces: false,
+        }
+    }
+
+    pub(super) fn chained() -> Self
+    where
+        B: ChainedMap<Request = Vec<u8>>,
+    {
+        Self {
+            lease: |pool, buffer| pool.lease_chained(buffer, ACCESS, announce),
+            map: |bare, place| bare.map_chained(place, ACCESS, announce),
+            announces: true,
+        }
+    }
+
+    pub(super) fn lease<'p>(
+        &self,
+        pool: &'p Pool<B, ArenaBuffer>,
+        buffer: ArenaBuffer,
+    ) -> Result<BorrowedLease<'p, B, ArenaBuffer>, LabError> {
+        (self.lease)(pool, buffer).map_err(|error| LabError::Device(error.reason.into()))
+    }
+
+    pub(super) fn map(&self, bare: &mut Bare<B>, place: usize) -> Result<(), LabError> {
+        (self.map)(bare, place)
+            .map(drop)
+            .map_err(super::device_error)
+    }
+}

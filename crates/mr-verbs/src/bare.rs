@@ -1,0 +1,185 @@
+//! Mappings without a pool.
+
+use crate::Error;
+use crate::arena::{Arena, ArenaBuffer};
+use mr_core::{Access, BatchError, ChainedMap, DmaBuffer, KeyTag, Keys, MemoryRange, MrBackend};
+use std::fmt;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// Regions with a buffer each, mapped and invalidated by the calls of a backend and nothing else:
+/// what is left of a pool's cost when the pool is taken away. For measurements.
+///
+/// Each owns its buffer until its key is dead, and gives nobody access to it, so this is safe;
+/// what could not be invalidated is leaked.
+pub struct Bare<B: MrBackend<Error = Error>> {
+    places: Vec<Place<B::Region>>,
+    backend: B,
+    max_batch: usize,
+}
+
+struct Place<R> {
+    region: R,
+    buffer: ArenaBuffer,
+    tag: u8,
+    /// Whether a key may be honoured.
+    alive: bool,
+}
+
+impl<B: MrBackend<Error = Error>> Bare<B> {
+    /// Makes `count` regions, each with `len` bytes of `arena`.
+    ///
+    /// # Errors
+    ///
+    /// The backend has no more regions, or the arena no more room.
+    pub fn new(backend: B, arena: &Arena, count: usize, len: usize) -> Result<Self, Error> {
+        let mut bare = Self {
+            places: Vec::with_capacity(count),
+            max_batch: backend.capabilities().max_batch.max(1),
+            backend,
+        };
+        for _ in 0..count {
+            let buffer = arena.take(len)?;
+            let region = bare.backend.alloc()?;
+            bare.places.push(Place {
+                region,
+                buffer,
+                tag: 0,
+                alive: false,
+            });
+        }
+        Ok(bare)
+    }
+
+    /// Maps the region at `place`, with the next tag.
+    ///
+    /// # Errors
+    ///
+    /// There is no such place, it is mapped, or the backend's.
+    pub fn map(&mut self, place: usize, access: Access) -> Result<Keys, Error> {
+        self.map_by(place, |backend, region, memory, tag| {
+            backend.map(region, memory, access, tag)
+        })
+    }
+
+    /// The same, with `request` behind it and without waiting: see [`ChainedMap::map_chained`].
+    ///
+    /// # Errors
+    ///
+    /// As [`map`](Self::map).
+    pub fn map_chained(
+        &mut self,
+        place: usize,
+        access: Access,
+        mut request: impl FnMut(Keys) -> B::Request,
+    ) -> Result<Keys, Error>
+    where
+        B: ChainedMap,
+    {
+        self.map_by(place, |backend, region, memory, tag| {
+            backend.map_chained(region, memory, access, tag, &mut request)
+        })
+    }
+
+    /// Invalidates the regions at `places`, in batches as large as the backend takes.
+    ///
+    /// # Errors
+    ///
+    /// Of the first batch that failed in part; those behind were not tried.
+    pub fn invalidate(&mut self, places: Range<usize>) -> Result<(), BatchError<Error>> {
+        let end = places.end.min(self.places.len());
+        let start = places.start.min(end);
+        for batch in self.places[start..end].chunks_mut(self.max_batch) {
+            let mut regions: Vec<_> = batch.iter_mut().map(|place| &mut place.region).collect();
+            self.backend.invalidate(&mut regions)?;
+            batch.iter_mut().for_each(|place| place.alive = false);
+        }
+        Ok(())
+    }
+
+    fn map_by(
+        &mut self,
+        place: usize,
+        map: impl FnOnce(&B, &mut B::Region, MemoryRange<'_>, KeyTag) -> Result<Keys, Error>,
+    ) -> Result<Keys, Error> {
+        let Some(place) = self.places.get_mut(place) else {
+            return Err(Error::ForeignRegion);
+        };
+        if place.alive {
+            return Err(Error::Busy {
+                what: "the region",
+                bound: "it is mapped".to_owned(),
+            });
+        }
+        let len = place.buffer.len();
+        let start = NonNull::new(DmaBuffer::as_mut_ptr(&mut place.buffer))
+            .ok_or(Error::ArenaFull { len, size: 0 })?;
+        place.tag = place.tag.wrapping_add(1);
+        // SAFETY: the buffer stays in its place, untouched, until `invalidate` has said that the
+        // key is dead; if that is never said, `drop` leaks it.
+        let memory = unsafe { MemoryRange::new(start, len) };
+        // Whatever comes back: a failed map, too, may leave a key.
+        place.alive = true;
+        map(
+            &self.backend,
+            &mut place.region,
+            memory,
+            KeyTag::new(place.tag),
+        )
+    }
+}
+
+impl<B: MrBackend<Error = Error>> Drop for Bare<B> {
+    fn drop(&mut self) {
+        let count = self.places.len();
+        let _ = self.invalidate(0..count);
+        for place in self.places.drain(..) {
+            if place.alive {
+                tracing::warn!("a mapping could not be invalidated; its buffer is leaked");
+                std::mem::forget(place.buffer);
+            }
+            if let Err(failure) = self.backend.dealloc(place.region) {
+                tracing::warn!(error = %failure.error, "a region could not be freed");
+            }
+        }
+    }
+}
+
+impl<B: MrBackend<Error = Error>> fmt::Debug for Bare<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bare")
+            .field("regions", &self.places.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RegistrationBackend;
+    use crate::testing::Rig;
+
+    /// A place that is mapped is not mapped again, one that there is not is refused, and a drop
+    /// invalidates what is there.
+    #[test]
+    fn what_is_bare_is_cleaned_up() {
+        let Some(rig) = Rig::or_skip("what_is_bare_is_cleaned_up") else {
+            return;
+        };
+        let arena = Arena::new(&rig.domain, 3 * 4096).unwrap();
+        let backend = crate::Window1Backend::new(&rig.domain, [arena.clone()]).unwrap();
+        let mut bare = Bare::new(backend, &arena, 3, 4096).unwrap();
+        bare.map(0, Access::REMOTE_WRITE).unwrap();
+        assert!(bare.map(0, Access::REMOTE_WRITE).is_err());
+        assert!(bare.map(3, Access::REMOTE_WRITE).is_err());
+        bare.invalidate(0..99).unwrap();
+        bare.map(0, Access::REMOTE_WRITE).unwrap();
+        assert_eq!(arena.bound(), 1);
+        drop(bare);
+        assert_eq!(arena.bound(), 0);
+        let all = arena.take(3 * 4096).unwrap();
+        drop(all);
+        let backend = RegistrationBackend::new(&rig.domain);
+        assert!(Bare::new(backend, &arena, 4, 4096).is_err(), "no room");
+    }
+}
