@@ -53,10 +53,10 @@ fn each_mechanism_is_measured() {
         return;
     }
     for (mechanism, steps) in [
-        (&["--backend", "reg"][..], 4),
-        (&["--backend", "mw1"], 4),
-        (&["--backend", "mw2"], 4),
-        (&["--backend", "mw2", "--chained"], 7),
+        (&["--backend", "reg"][..], 5),
+        (&["--backend", "mw1"], 5),
+        (&["--backend", "mw2"], 5),
+        (&["--backend", "mw2", "--chained"], 8),
     ] {
         let policies = ["--policy", "immediate", "--policy", "threshold=6"];
         let answer = measured(&[mechanism, &policies].concat());

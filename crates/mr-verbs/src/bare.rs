@@ -1,7 +1,6 @@
 //! Mappings without a pool.
 
 use crate::Error;
-use crate::arena::{Arena, ArenaBuffer};
 use mr_core::{Access, BatchError, ChainedMap, DmaBuffer, KeyTag, Keys, MemoryRange, MrBackend};
 use std::fmt;
 use std::ops::Range;
@@ -12,34 +11,33 @@ use std::ptr::NonNull;
 ///
 /// Each owns its buffer until its key is dead, and gives nobody access to it, so this is safe;
 /// what could not be invalidated is leaked.
-pub struct Bare<B: MrBackend<Error = Error>> {
-    places: Vec<Place<B::Region>>,
+pub struct Bare<B: MrBackend<Error = Error>, M: DmaBuffer> {
+    places: Vec<Place<B::Region, M>>,
     backend: B,
     max_batch: usize,
 }
 
-struct Place<R> {
+struct Place<R, M> {
     region: R,
-    buffer: ArenaBuffer,
+    buffer: M,
     tag: u8,
     /// Whether a key may be honoured.
     alive: bool,
 }
 
-impl<B: MrBackend<Error = Error>> Bare<B> {
-    /// Makes `count` regions, each with `len` bytes of `arena`.
+impl<B: MrBackend<Error = Error>, M: DmaBuffer> Bare<B, M> {
+    /// Makes a region for each buffer.
     ///
     /// # Errors
     ///
-    /// The backend has no more regions, or the arena no more room.
-    pub fn new(backend: B, arena: &Arena, count: usize, len: usize) -> Result<Self, Error> {
+    /// The backend has no more regions.
+    pub fn new(backend: B, buffers: impl IntoIterator<Item = M>) -> Result<Self, Error> {
         let mut bare = Self {
-            places: Vec::with_capacity(count),
+            places: Vec::new(),
             max_batch: backend.capabilities().max_batch.max(1),
             backend,
         };
-        for _ in 0..count {
-            let buffer = arena.take(len)?;
+        for buffer in buffers {
             let region = bare.backend.alloc()?;
             bare.places.push(Place {
                 region,
@@ -129,7 +127,7 @@ impl<B: MrBackend<Error = Error>> Bare<B> {
     }
 }
 
-impl<B: MrBackend<Error = Error>> Drop for Bare<B> {
+impl<B: MrBackend<Error = Error>, M: DmaBuffer> Drop for Bare<B, M> {
     fn drop(&mut self) {
         let count = self.places.len();
         let _ = self.invalidate(0..count);
@@ -145,7 +143,7 @@ impl<B: MrBackend<Error = Error>> Drop for Bare<B> {
     }
 }
 
-impl<B: MrBackend<Error = Error>> fmt::Debug for Bare<B> {
+impl<B: MrBackend<Error = Error>, M: DmaBuffer> fmt::Debug for Bare<B, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bare")
             .field("regions", &self.places.len())
@@ -156,8 +154,8 @@ impl<B: MrBackend<Error = Error>> fmt::Debug for Bare<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RegistrationBackend;
     use crate::testing::Rig;
+    use crate::{Arena, Window1Backend};
 
     /// A place that is mapped is not mapped again, one that there is not is refused, and a drop
     /// invalidates what is there.
@@ -167,8 +165,9 @@ mod tests {
             return;
         };
         let arena = Arena::new(&rig.domain, 3 * 4096).unwrap();
-        let backend = crate::Window1Backend::new(&rig.domain, [arena.clone()]).unwrap();
-        let mut bare = Bare::new(backend, &arena, 3, 4096).unwrap();
+        let backend = Window1Backend::new(&rig.domain, [arena.clone()]).unwrap();
+        let buffers = (0..3).map(|_| arena.take(4096).unwrap());
+        let mut bare = Bare::new(backend, buffers).unwrap();
         bare.map(0, Access::REMOTE_WRITE).unwrap();
         assert!(bare.map(0, Access::REMOTE_WRITE).is_err());
         assert!(bare.map(3, Access::REMOTE_WRITE).is_err());
@@ -177,9 +176,6 @@ mod tests {
         assert_eq!(arena.bound(), 1);
         drop(bare);
         assert_eq!(arena.bound(), 0);
-        let all = arena.take(3 * 4096).unwrap();
-        drop(all);
-        let backend = RegistrationBackend::new(&rig.domain);
-        assert!(Bare::new(backend, &arena, 4, 4096).is_err(), "no room");
+        arena.take(3 * 4096).unwrap();
     }
 }

@@ -8,8 +8,10 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// Registration and deregistration for each I/O.
+    /// Registration and deregistration for each I/O, of memory from the heap.
     Registration,
+    /// The same of memory of an arena, which is registered already and may lie in large pages.
+    RegistrationArena,
     /// The backend's map and invalidation, one by one, each waited for.
     OneByOne,
     /// Maps, each waited for; then invalidations in batches.
@@ -29,6 +31,7 @@ impl Step {
     pub const fn title(self) -> &'static str {
         match self {
             Self::Registration => "registration + deregistration per I/O",
+            Self::RegistrationArena => "the same of an arena's memory",
             Self::OneByOne => "bare: map and invalidation one by one",
             Self::Waited => "bare: maps waited for, invalidation in batches",
             Self::Chained => "bare: map chained with request, invalidation in batches",

@@ -2,10 +2,10 @@
 
 use super::rig::{Rig, request};
 use super::way::Way;
-use super::{cpu, device_error, order};
+use super::{ACCESS, cpu, device_error, order};
 use crate::LabError;
 use crate::measure::{Plan, Sample, Series, Step};
-use mr_core::{Driver, MrBackend, Pool};
+use mr_core::{DmaBuffer, Driver, MrBackend, Pool};
 use mr_policies::UseOnce;
 use mr_verbs::{ArenaBuffer, Bare, Error, RegistrationBackend};
 use std::time::{Duration, Instant};
@@ -19,8 +19,10 @@ pub(super) struct Bench<'r, B: MrBackend<Error = Error>> {
     rig: &'r Rig,
     waited: Way<B>,
     chained: Option<Way<B>>,
-    registration: Bare<RegistrationBackend>,
-    bare: Bare<B>,
+    /// Of ordinary memory, and of the arena's.
+    registration: Bare<RegistrationBackend, Vec<u8>>,
+    registration_arena: Bare<RegistrationBackend, ArenaBuffer>,
+    bare: Bare<B, ArenaBuffer>,
     pool: Pool<B, ArenaBuffer>,
     /// Buffers for the pool.
     buffers: Vec<ArenaBuffer>,
@@ -35,9 +37,14 @@ impl<'r, B: MrBackend<Error = Error>> Bench<'r, B> {
         chained: Option<Way<B>>,
     ) -> Result<Self, LabError> {
         let (batch, size) = (plan.batch as usize, plan.size as usize);
-        let registration = RegistrationBackend::new(&rig.domain);
-        let registration = Bare::new(registration, &rig.arena, batch, size);
-        let bare = Bare::new(make().map_err(device_error)?, &rig.arena, batch, size);
+        let take = || {
+            let buffers = (0..batch).map(|_| rig.arena.take(size));
+            buffers.collect::<Result<Vec<_>, _>>().map_err(device_error)
+        };
+        // Touched one by one, as they would be by whoever fills them.
+        let ordinary = (0..batch).map(|_| vec![1_u8; size]);
+        let registration = || RegistrationBackend::new(&rig.domain);
+        let backend = make().map_err(device_error)?;
         // A use, and then the flush: the pool neither flushes nor refuses on its own.
         let pool = Pool::builder(make().map_err(device_error)?, UseOnce)
             .capacity(plan.batch)
@@ -48,16 +55,16 @@ impl<'r, B: MrBackend<Error = Error>> Bench<'r, B> {
             })
             .build()
             .map_err(device_error)?;
-        let buffers = (0..batch).map(|_| rig.arena.take(size));
         Ok(Self {
             plan,
             rig,
             waited,
             chained,
-            registration: registration.map_err(device_error)?,
-            bare: bare.map_err(device_error)?,
+            registration: Bare::new(registration(), ordinary).map_err(device_error)?,
+            registration_arena: Bare::new(registration(), take()?).map_err(device_error)?,
+            bare: Bare::new(backend, take()?).map_err(device_error)?,
             pool,
-            buffers: buffers.collect::<Result<_, _>>().map_err(device_error)?,
+            buffers: take()?,
         })
     }
 
@@ -83,7 +90,12 @@ impl<'r, B: MrBackend<Error = Error>> Bench<'r, B> {
     }
 
     fn steps(&self) -> Vec<Step> {
-        let mut steps = vec![Step::Registration, Step::OneByOne, Step::Waited];
+        let mut steps = vec![
+            Step::Registration,
+            Step::RegistrationArena,
+            Step::OneByOne,
+            Step::Waited,
+        ];
         if self.chained.is_some() {
             steps.extend([
                 Step::PoolWaited,
@@ -101,6 +113,7 @@ impl<'r, B: MrBackend<Error = Error>> Bench<'r, B> {
         let chained = self.chained.unwrap_or(self.waited);
         match step {
             Step::Registration => one_by_one(&mut self.registration, self.plan.batch),
+            Step::RegistrationArena => one_by_one(&mut self.registration_arena, self.plan.batch),
             Step::OneByOne => one_by_one(&mut self.bare, self.plan.batch),
             Step::Waited => self.bare_batch(self.waited),
             Step::Chained => self.bare_batch(chained),
@@ -157,16 +170,15 @@ impl<'r, B: MrBackend<Error = Error>> Bench<'r, B> {
     }
 }
 
-fn one_by_one<B: MrBackend<Error = Error>>(
-    bare: &mut Bare<B>,
+fn one_by_one<B: MrBackend<Error = Error>, M: DmaBuffer>(
+    bare: &mut Bare<B, M>,
     batch: u32,
 ) -> Result<Sample, LabError> {
-    let way = Way::waited();
     let watch = Watch::start();
     let mut mapping = 0;
     for place in 0..batch as usize {
         let before = watch.wall_ns();
-        way.map(bare, place)?;
+        bare.map(place, ACCESS).map_err(device_error)?;
         mapping += watch.wall_ns() - before;
         bare.invalidate(place..place + 1).map_err(device_error)?;
     }

@@ -11,7 +11,7 @@ type Leased<'p, B> = Result<BorrowedLease<'p, B, ArenaBuffer>, LeaseError<Error,
 /// The calls that make the difference.
 pub(super) struct Way<B: MrBackend<Error = Error>> {
     lease: for<'p> fn(&'p Pool<B, ArenaBuffer>, ArenaBuffer) -> Leased<'p, B>,
-    map: fn(&mut Bare<B>, usize) -> Result<Keys, Error>,
+    map: fn(&mut Bare<B, ArenaBuffer>, usize) -> Result<Keys, Error>,
     /// Whether a request goes to the peer with each.
     pub(super) announces: bool,
 }
@@ -52,7 +52,11 @@ impl<B: MrBackend<Error = Error>> Way<B> {
         (self.lease)(pool, buffer).map_err(|error| LabError::Device(error.reason.into()))
     }
 
-    pub(super) fn map(&self, bare: &mut Bare<B>, place: usize) -> Result<(), LabError> {
+    pub(super) fn map(
+        &self,
+        bare: &mut Bare<B, ArenaBuffer>,
+        place: usize,
+    ) -> Result<(), LabError> {
         (self.map)(bare, place)
             .map(drop)
             .map_err(super::device_error)
