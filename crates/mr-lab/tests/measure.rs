@@ -56,7 +56,7 @@ fn each_mechanism_is_measured() {
         (&["--backend", "reg"][..], 5),
         (&["--backend", "mw1"], 5),
         (&["--backend", "mw2"], 5),
-        (&["--backend", "mw2", "--chained"], 8),
+        (&["--backend", "mw2", "--chained"], 9),
     ] {
         let policies = ["--policy", "immediate", "--policy", "threshold=6"];
         let answer = measured(&[mechanism, &policies].concat());

@@ -1,6 +1,6 @@
 //! Mappings without a pool.
 
-use crate::Error;
+use crate::{Error, Window2Backend};
 use mr_core::{Access, BatchError, ChainedMap, DmaBuffer, KeyTag, Keys, MemoryRange, MrBackend};
 use std::fmt;
 use std::ops::Range;
@@ -103,27 +103,48 @@ impl<B: MrBackend<Error = Error>, M: DmaBuffer> Bare<B, M> {
         let Some(place) = self.places.get_mut(place) else {
             return Err(Error::ForeignRegion);
         };
-        if place.alive {
+        let (region, memory, tag) = place.begin()?;
+        map(&self.backend, region, memory, tag)
+    }
+}
+
+impl<M: DmaBuffer> Bare<Window2Backend, M> {
+    /// Binds all regions in chains as long as the send queue takes, one doorbell each, and waits
+    /// for none: the least that binding can cost.
+    ///
+    /// # Errors
+    ///
+    /// One of them is mapped, or the backend's; [`invalidate`](Self::invalidate) ends what is
+    /// bound then.
+    pub fn map_all(&mut self, access: Access) -> Result<(), Error> {
+        let mut many = Vec::with_capacity(self.places.len());
+        for place in &mut self.places {
+            let (region, memory, tag) = place.begin()?;
+            many.push((region, memory, tag));
+        }
+        self.backend.map_many(&mut many, access)
+    }
+}
+
+impl<R, M: DmaBuffer> Place<R, M> {
+    /// What a map needs; from here on a key counts as alive.
+    fn begin(&mut self) -> Result<(&mut R, MemoryRange<'_>, KeyTag), Error> {
+        if self.alive {
             return Err(Error::Busy {
                 what: "the region",
                 bound: "it is mapped".to_owned(),
             });
         }
-        let len = place.buffer.len();
-        let start = NonNull::new(DmaBuffer::as_mut_ptr(&mut place.buffer))
-            .ok_or(Error::ArenaFull { len, size: 0 })?;
-        place.tag = place.tag.wrapping_add(1);
+        let len = self.buffer.len();
+        let start =
+            NonNull::new(self.buffer.as_mut_ptr()).ok_or(Error::ArenaFull { len, size: 0 })?;
+        self.tag = self.tag.wrapping_add(1);
+        // Whatever comes of it: a failed map, too, may leave a key.
+        self.alive = true;
         // SAFETY: the buffer stays in its place, untouched, until `invalidate` has said that the
-        // key is dead; if that is never said, `drop` leaks it.
+        // key is dead; if that is never said, dropping the whole leaks it.
         let memory = unsafe { MemoryRange::new(start, len) };
-        // Whatever comes back: a failed map, too, may leave a key.
-        place.alive = true;
-        map(
-            &self.backend,
-            &mut place.region,
-            memory,
-            KeyTag::new(place.tag),
-        )
+        Ok((&mut self.region, memory, KeyTag::new(self.tag)))
     }
 }
 

@@ -18,6 +18,9 @@ pub enum Step {
     Waited,
     /// Maps with a request behind each in one doorbell, and no wait; then invalidations in batches.
     Chained,
+    /// A chain of maps in one doorbell, and then a chain of invalidations: what the work requests
+    /// themselves cost.
+    Chains,
     /// The requests alone, which have to be sent anyway.
     Request,
     /// As `Waited`, by leases of a pool and a flush.
@@ -35,6 +38,7 @@ impl Step {
             Self::OneByOne => "bare: map and invalidation one by one",
             Self::Waited => "bare: maps waited for, invalidation in batches",
             Self::Chained => "bare: map chained with request, invalidation in batches",
+            Self::Chains => "bare: a chain of maps, a chain of invalidations",
             Self::Request => "request alone",
             Self::PoolWaited => "pool: maps waited for, flush",
             Self::PoolChained => "pool: map chained with request, flush",
@@ -100,6 +104,8 @@ pub struct Ratios {
     pub waited: Option<f64>,
     /// The same through the pool.
     pub pool_waited: Option<f64>,
+    /// Against a chain of maps and a chain of invalidations.
+    pub chains: Option<f64>,
     /// Against chained maps and batches, without the requests.
     pub chained: Option<f64>,
     /// The same through the pool.
@@ -212,6 +218,7 @@ impl Ratios {
             one_by_one: against(&walls(Step::OneByOne)),
             waited: against(&waited),
             pool_waited: against(&pool_waited),
+            chains: against(&walls(Step::Chains)),
             chained: against(&chained_alone),
             pool_chained: against(&pool_alone),
             pool_share_waited: over(&pool_waited, &waited).map(|share| share - 1.0),

@@ -98,6 +98,7 @@ impl<'r, B: MrBackend<Error = Error>> Bench<'r, B> {
         ];
         if self.chained.is_some() {
             steps.extend([
+                Step::Chains,
                 Step::PoolWaited,
                 Step::Chained,
                 Step::PoolChained,
@@ -117,6 +118,7 @@ impl<'r, B: MrBackend<Error = Error>> Bench<'r, B> {
             Step::OneByOne => one_by_one(&mut self.bare, self.plan.batch),
             Step::Waited => self.bare_batch(self.waited),
             Step::Chained => self.bare_batch(chained),
+            Step::Chains => self.chains(chained),
             Step::Request => self.requests(),
             Step::PoolWaited => self.pool_batch(self.waited),
             Step::PoolChained => self.pool_batch(chained),
@@ -131,6 +133,15 @@ impl<'r, B: MrBackend<Error = Error>> Bench<'r, B> {
         }
         self.hear_all(way.announces)?;
         let mapped = watch.wall_ns();
+        self.bare.invalidate(0..batch).map_err(device_error)?;
+        Ok(watch.sample(mapped))
+    }
+
+    fn chains(&mut self, way: Way<B>) -> Result<Sample, LabError> {
+        let watch = Watch::start();
+        way.map_all(&mut self.bare)?;
+        let mapped = watch.wall_ns();
+        let batch = self.plan.batch as usize;
         self.bare.invalidate(0..batch).map_err(device_error)?;
         Ok(watch.sample(mapped))
     }
