@@ -79,7 +79,8 @@ fn each_mechanism_is_measured() {
         assert_eq!(immediate["flushes"], 0.0);
         assert!(immediate["key_seconds"].as_f64().unwrap() > 0.0);
         let flushes = threshold["flushes"].as_f64().unwrap();
-        assert!((3.0..=4.0).contains(&flushes), "{flushes}");
+        // At most eight regions a flush, and the last eight may still be stale.
+        assert!((2.0..=4.0).contains(&flushes), "{flushes}");
         assert!(threshold["exposure_s"]["max"].as_f64() > immediate["exposure_s"]["mean"].as_f64());
         assert!(threshold["throughput_mb_s"].as_f64().unwrap() > 0.0);
     }

@@ -216,3 +216,111 @@ fn write_lines_of(out: &mut dyn Write, mut table: Table) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::{Alone, Mechanism, Plan, Sample, Series, Step};
+    use crate::row::{Latency, MeanMax};
+
+    fn measured() -> Measurement {
+        let series = |step, wall| Series {
+            step,
+            samples: vec![Sample {
+                map_ns: wall,
+                invalidate_ns: 0,
+                cpu_ns: wall,
+            }],
+        };
+        let all = [
+            series(Step::Registration, 8000),
+            series(Step::Waited, 2000),
+            series(Step::PoolWaited, 2100),
+        ];
+        let row = Measured {
+            backend: "mw2".into(),
+            policy: "use-n=2,threshold=4".into(),
+            ios: 10,
+            elapsed_s: 2.0,
+            flushes: 2.0,
+            flushes_per_s: 1.0,
+            regions_per_flush: 4.0,
+            cpu_us_per_io: 17.0,
+            process_cpu_us_per_io: 1700.0,
+            caller_us_per_io: 19.0,
+            throughput_mb_s: 13.0,
+            latency_us: Latency {
+                p50: 1.0,
+                p99: 2.0,
+                p999: 3.0,
+            },
+            waits: 0.0,
+            exposure_s: MeanMax {
+                mean: 0.25,
+                max: 0.5,
+            },
+            key_seconds: 2.5,
+            registration_ratio: 3.0,
+        };
+        Measurement {
+            plan: Plan {
+                device: None,
+                backend: Mechanism::Mw2,
+                chained: false,
+                policies: Vec::new(),
+                size: 65_536,
+                ios: 10,
+                rate: None,
+                regions: 8,
+                batch: 2,
+                rounds: 1,
+            },
+            device: "rxe0".into(),
+            software: true,
+            alone: all.iter().map(|series| Alone::new(series, 2)).collect(),
+            ratios: Ratios::new(&all),
+            rows: vec![row],
+        }
+    }
+
+    fn text(format: Format) -> String {
+        let mut out = Vec::new();
+        write(&mut out, format, &measured()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn json_has_the_fields_that_programs_rely_on() {
+        let document: serde_json::Value = serde_json::from_str(&text(Format::Json)).unwrap();
+        assert_eq!(document["plan"]["backend"], "mw2");
+        assert_eq!(document["alone"][0]["step"], "registration");
+        assert_eq!(document["alone"][1]["wall_us_per_io"], 1.0);
+        assert_eq!(document["ratios"]["waited"], 4.0);
+        assert_eq!(document["ratios"]["chained"], serde_json::Value::Null);
+        assert_eq!(document["rows"][0]["latency_us"]["p99"], 2.0);
+    }
+
+    /// Also where a policy has a comma.
+    #[test]
+    fn csv_has_as_many_fields_as_names() {
+        let text = text(Format::Csv);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        let unquoted = lines[1].replace("\"use-n=2,threshold=4\"", "policy");
+        assert_eq!(
+            lines[0].split(',').count(),
+            unquoted.split(',').count(),
+            "{text}"
+        );
+    }
+
+    /// What was not measured has no line.
+    #[test]
+    fn the_table_says_what_was_measured() {
+        let text = text(Format::Table);
+        for part in ["rxe0, in software", "64KiB", "4.00x", "+5.0 %", "250 ms"] {
+            assert!(text.contains(part), "{part} is missing:\n{text}");
+        }
+        assert!(!text.contains("chained"), "{text}");
+    }
+}
