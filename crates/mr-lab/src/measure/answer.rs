@@ -230,7 +230,7 @@ impl Ratios {
 
 impl Measured {
     /// The medians of rounds of one policy; `None` without a round.
-    pub(super) fn median(rounds: &[Self]) -> Option<Self> {
+    pub fn median(rounds: &[Self]) -> Option<Self> {
         let first = rounds.first()?;
         let median = |value: fn(&Self) -> f64| quantile(rounds.iter().map(value), 0.5);
         Some(Self {
