@@ -93,6 +93,9 @@ pub enum LabError {
         /// What is wrong.
         what: String,
     },
+    /// There is nothing to measure with, or the device failed.
+    #[error("measuring: {0}")]
+    Device(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The answer could not be written.
     #[error("{}: cannot be written: {source}", path.as_deref().unwrap_or("standard output".as_ref()).display())]
     Output {
@@ -115,6 +118,7 @@ impl LabError {
             | Self::Hca(_)
             | Self::Flush(_)
             | Self::Stuck { .. }
+            | Self::Device(_)
             | Self::Output { .. }
             | Self::AddressSpace(_) => 1,
             _ => 2,

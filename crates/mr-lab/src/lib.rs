@@ -20,8 +20,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Measuring on a real HCA (`mr-lab measure`) is to come beside [`sim`], behind a feature of its
-//! own, since it needs libibverbs: it fills the same [`Row`](row::Row) from a pool over `mr-verbs`.
+//! What a real HCA makes of the same policies is measured by [`measure`], with the feature `verbs`,
+//! which needs libibverbs.
 
 pub mod answer;
 pub mod arrival;
@@ -30,6 +30,7 @@ pub mod cli;
 pub mod closed;
 mod demand;
 mod error;
+pub mod measure;
 mod parallel;
 pub mod policies;
 pub mod recording;

@@ -364,7 +364,22 @@ fn bad_input_is_refused_with_a_reason() {
         (&["replay", "missing.log"], "cannot open"),
         (&["replay", "Cargo.toml"], "Cargo.toml"),
         (&["presets", "connectx-9"], "no such preset"),
-        (&["measure"], "unrecognized"),
+        (&["measure", "--size", "0"], "--size"),
+        (&["measure", "--ios", "0"], "--ios"),
+        (&["measure", "--batch", "4097"], "from 1 to 4096"),
+        (&["measure", "--rounds", "0"], "--rounds"),
+        (&["measure", "--regions", "0"], "--regions"),
+        (&["measure", "--rate", "nan"], "--rate"),
+        (&["measure", "--size", "64MiB"], "at most 1 GiB"),
+        (&["measure", "--chained", "--backend", "mw1"], "mw2"),
+        (&["measure", "--backend", "fmr"], "mw2"),
+        (&["measure", "--policy", "sometimes"], "no such policy"),
+        (
+            &["measure", "--alone", "--policy", "use-once"],
+            "cannot be used with",
+        ),
+        #[cfg(not(feature = "verbs"))]
+        (&["measure"], "--features verbs"),
     ] {
         let output = mr_lab(args);
         let errors = text(&output.stderr);

@@ -194,7 +194,7 @@ fn an_hca_without_a_cache_has_no_misses() {
     let key = map(&hca, &mut region, &Memory::new(10_000), 0).remote;
     let transfer = touch(&hca.connect(), key, 10_000);
     assert_eq!(transfer.packets, 10);
-    assert_eq!(transfer.costs.hca_ns, 10 * 3_000);
+    assert_eq!(transfer.costs.hca_ns, 10 * 25_000);
     assert_eq!(
         (transfer.costs.mpt_misses, transfer.costs.mtt_misses),
         (0, 0)

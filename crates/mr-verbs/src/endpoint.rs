@@ -104,6 +104,25 @@ impl Endpoint {
         self.run("sending a message", Work::Send { message })
     }
 
+    /// Posts a message and does not wait for it, as a chained map does with its request: one
+    /// doorbell and no round trip. Waits only for room in the send queue.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was sent. Whether what was posted arrives is not said: if it does not, the
+    /// connection is lost, and the next call that waits says so.
+    pub fn post(&self, message: &[u8]) -> Result<(), Error> {
+        self.check_message(message)?;
+        let link = self.link()?;
+        let queue = link.queue();
+        let mut patience = Patience::new(self.config.timeout);
+        // SAFETY: a message is copied at once.
+        let posted = unsafe { queue.post(&[Work::Send { message }], false, &mut patience) };
+        posted
+            .map(drop)
+            .map_err(|trouble| trouble.into_error("posting a message", 1, queue, &patience))
+    }
+
     /// Sends a message, and has the peer's HCA invalidate `key`, which the peer has bound for this
     /// connection.
     ///

@@ -62,6 +62,7 @@
 //! This crate needs libibverbs, and libclang up to version 15 to build: `cargo xtask setup`.
 
 mod arena;
+mod bare;
 mod bound;
 mod completion;
 mod device;
@@ -90,6 +91,7 @@ mod window1;
 mod window2;
 
 pub use arena::{Arena, ArenaBuffer, PAGE};
+pub use bare::Bare;
 pub use completion::Status;
 pub use device::{Device, DeviceLimits, PortState, devices};
 pub use endpoint::{Endpoint, EndpointConfig};

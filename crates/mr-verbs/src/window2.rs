@@ -183,6 +183,55 @@ impl Window2Backend {
         }
     }
 
+    /// Binds many regions, none of them bound, in chains as long as the queue takes, a doorbell
+    /// each. Waits for none; what comes next on the connection finds them bound.
+    ///
+    /// After an error any of them may be bound, or count as such: `invalidate` ends that.
+    pub(crate) fn map_many(
+        &self,
+        many: &mut [(&mut Window2Region, MemoryRange<'_>, KeyTag)],
+        access: Access,
+    ) -> Result<(), Error> {
+        let link = self.endpoint.link()?;
+        let queue = link.queue();
+        for chain in many.chunks_mut(queue.longest_chain()) {
+            let mut works = Vec::with_capacity(chain.len());
+            for (region, memory, tag) in chain.iter_mut() {
+                self.check_home(region)?;
+                let arena = self.arenas.find(memory)?;
+                let target = bound::target(arena, memory, access)?;
+                let key = region.prepare(*tag)?;
+                let Some(window) = &region.window else {
+                    return Err(Error::ForeignRegion);
+                };
+                works.push(Work::Bind {
+                    window: window.raw(),
+                    key: key.bits(),
+                    target,
+                });
+                region.cell.set_alive(key);
+                region.bound = Some(Bound {
+                    key,
+                    link: Arc::clone(&link),
+                    _arena: Hold::new(arena),
+                });
+            }
+            let mut patience = Patience::new(self.endpoint.config().timeout);
+            // SAFETY: each region keeps its window, and with it the arena, until the key is dead.
+            let posted = unsafe { queue.post(&works, false, &mut patience) };
+            for (region, ..) in chain.iter_mut() {
+                if let (Some(window), Some(bound)) = (&mut region.window, &region.bound) {
+                    window.set_key(bound.key);
+                }
+            }
+            posted.map_err(|trouble| {
+                queue.give_up();
+                trouble.into_error(Self::WHAT, works.len(), queue, &patience)
+            })?;
+        }
+        Ok(())
+    }
+
     fn bind(
         &self,
         region: &mut Window2Region,

@@ -15,6 +15,9 @@ use crate::process::{announce, capture, cargo};
 /// The member whose tests need an RDMA device.
 const SUITE: &str = "mr-verbs";
 
+/// What else has a test for one: the member, its test, and the feature without which there is none.
+const OTHER_TEST: (&str, &str, &str) = ("mr-lab", "measure", FEATURE);
+
 /// The feature that gives a member's programs a real device.
 const FEATURE: &str = "verbs";
 
@@ -75,13 +78,21 @@ pub(super) fn suite(workspace: &Workspace, release: bool) -> Result<Vec<Program>
             "this workspace has no member {SUITE}, so there is no suite to run; give a command after `--`"
         );
     }
-    let mut build = cargo(&["test", "--locked", "--no-run", "-p", SUITE]);
-    if release {
-        build.arg("--release");
-    }
-    let mut programs = built(&mut build, true)?;
-    if programs.is_empty() {
-        bail!("{SUITE} has no tests");
+    let (member, test, feature) = OTHER_TEST;
+    let all = ["-p", SUITE];
+    let other = ["-p", member, "--features", feature, "--test", test];
+    let mut programs = Vec::new();
+    for what in [&all[..], &other] {
+        let mut build = cargo(&["test", "--locked", "--no-run"]);
+        build.args(what);
+        if release {
+            build.arg("--release");
+        }
+        let tests = built(&mut build, true)?;
+        if tests.is_empty() {
+            bail!("no tests came out of cargo test {}", what.join(" "));
+        }
+        programs.extend(tests);
     }
     tell_apart(&mut programs);
     Ok(programs)

@@ -1,6 +1,7 @@
 //! What can be said on the command line.
 
 use crate::arrival::Arrival;
+use crate::measure::Mechanism;
 use crate::report::Format;
 use crate::scenario::{Load, Scenario};
 use crate::size::Sizes;
@@ -45,6 +46,10 @@ pub(super) enum Command {
     Sweep(SweepArgs),
     /// List the presets, or show the figures of some with where each comes from.
     Presets(PresetsArgs),
+    /// Measure policies on an RDMA device, with RDMA writes by a peer in this process; needs a
+    /// build with the feature verbs. Without a device: cargo xtask hw -- mr-lab measure ...
+    #[command(after_help = policy_help())]
+    Measure(MeasureArgs),
 }
 
 #[derive(Debug, Args)]
@@ -93,6 +98,49 @@ pub(super) struct SweepArgs {
 pub(super) struct PresetsArgs {
     /// Names or preset files; all shipped ones are listed without.
     pub(super) preset: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct MeasureArgs {
+    /// Registration, or memory windows of type 1 or 2.
+    #[arg(long, default_value = "mw2")]
+    pub(super) backend: Mechanism,
+    /// Send the request right behind the bind, in one doorbell (mw2).
+    #[arg(long)]
+    pub(super) chained: bool,
+    /// A policy; give it several times for several. By default one of each kind.
+    #[arg(long)]
+    pub(super) policy: Vec<Policy>,
+    /// Measure memory management alone, and no load.
+    #[arg(long, conflicts_with = "policy")]
+    pub(super) alone: bool,
+    /// Length of an I/O.
+    #[arg(long, default_value = "64KiB", value_parser = parse_bytes)]
+    pub(super) size: u64,
+    /// I/Os of the load, in each round and for each policy.
+    #[arg(long, default_value_t = 512)]
+    pub(super) ios: u32,
+    /// I/Os per second [default: one after the other].
+    #[arg(long)]
+    pub(super) rate: Option<f64>,
+    /// Regions of the pool under the load.
+    #[arg(long, default_value_t = 128)]
+    pub(super) regions: u32,
+    /// Regions of a batch, where memory management is measured alone.
+    #[arg(long, default_value_t = 256)]
+    pub(super) batch: u32,
+    /// Rounds, in which all that is measured takes turns; one more warms up.
+    #[arg(long, default_value_t = 7)]
+    pub(super) rounds: u32,
+    /// The RDMA device [default: that of MR_VERBS_DEVICE, or the first].
+    #[arg(long)]
+    pub(super) device: Option<String>,
+    /// The shape of the answer.
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) format: Format,
+    /// Write the answer here.
+    #[arg(long, short)]
+    pub(super) output: Option<PathBuf>,
 }
 
 /// The made-up load.

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod args;
+mod measure;
 mod output;
 mod presets;
 mod progress;
@@ -32,6 +33,7 @@ pub fn main(
         Command::Replay(args) => run::replay(&args, out),
         Command::Sweep(args) => run::sweep(&args, out),
         Command::Presets(args) => presets::run(&args, out),
+        Command::Measure(args) => measure::run(&args, out),
     };
     match result {
         Ok(()) => 0,

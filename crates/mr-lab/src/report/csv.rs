@@ -53,7 +53,7 @@ pub(super) fn write<'a>(
 }
 
 /// Text as a field of its own, whatever is in it.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {

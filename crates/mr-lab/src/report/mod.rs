@@ -5,6 +5,7 @@ pub mod check;
 mod csv;
 mod figures;
 mod json;
+pub mod measure;
 pub mod sweep;
 mod table;
 mod view;

@@ -28,7 +28,9 @@ pub enum Evidence {
     Stated,
     /// Read off a published graph, within 5 to 10 %.
     Graph,
-    /// Computed from stated or graph figures.
+    /// Measured by a command of this workspace, which the source names.
+    Measured,
+    /// Computed from stated, graph or measured figures.
     Derived,
     /// No source: sweep it.
     Assumed,
@@ -41,6 +43,7 @@ impl fmt::Display for Evidence {
         f.write_str(match self {
             Self::Stated => "stated",
             Self::Graph => "graph",
+            Self::Measured => "measured",
             Self::Derived => "derived",
             Self::Assumed => "assumed",
             Self::Given => "given",

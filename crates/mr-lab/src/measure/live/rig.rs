@@ -1,0 +1,85 @@
+//! A device with both ends of a connection on it.
+
+use super::device_error;
+use crate::LabError;
+use crate::measure::Plan;
+use mr_core::{Keys, RemoteKey};
+use mr_verbs::{Arena, ArenaBuffer, Device, Domain, Endpoint, EndpointConfig};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes of a request: a key, as the peer needs it.
+const REQUEST: usize = 4;
+
+/// How long the peer waits for a request.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// This host's end, which maps memory, and the peer's, which presents keys.
+pub(super) struct Rig {
+    pub(super) device: Arc<Device>,
+    pub(super) domain: Arc<Domain>,
+    pub(super) arena: Arena,
+    pub(super) ours: Arc<Endpoint>,
+    peer: Arc<Endpoint>,
+    /// The peer's memory: what it writes from.
+    staging: ArenaBuffer,
+}
+
+/// The request that is chained behind a bind.
+pub(super) fn announce(keys: Keys) -> Vec<u8> {
+    request(keys.remote.bits())
+}
+
+/// The same, of a key that needs not be one.
+pub(super) fn request(key: u32) -> Vec<u8> {
+    key.to_be_bytes().to_vec()
+}
+
+impl Rig {
+    pub(super) fn new(plan: &Plan) -> Result<Self, LabError> {
+        let named = plan.device.clone();
+        let named = named.or_else(|| std::env::var("MR_VERBS_DEVICE").ok());
+        let device = match &named {
+            Some(name) => Device::open(name),
+            None => Device::open_first(),
+        };
+        let device = device.map_err(device_error)?;
+        let domain = Domain::new(&device).map_err(device_error)?;
+        let peer_domain = Domain::new(&device).map_err(device_error)?;
+        let mut config = EndpointConfig::default();
+        // A batch of requests is under way before the peer fetches the first.
+        config.receive_depth = plan.batch + 8;
+        config.send_depth = config.send_depth.max(4 * plan.batch);
+        let (ours, peer) = Endpoint::pair(&domain, &peer_domain, config).map_err(device_error)?;
+        let bytes = usize::try_from(plan.arena_bytes()).unwrap_or(usize::MAX);
+        let arena = Arena::new(&domain, bytes).map_err(device_error)?;
+        let size = plan.size as usize;
+        let staging = Arena::new(&peer_domain, size).map_err(device_error)?;
+        let staging = staging.take(size).map_err(device_error)?;
+        Ok(Self {
+            device,
+            domain,
+            arena,
+            ours,
+            peer,
+            staging,
+        })
+    }
+
+    /// The peer takes the next request, and with it the key.
+    pub(super) fn hear(&self) -> Result<RemoteKey, LabError> {
+        let message = self.peer.receive(PATIENCE).map_err(device_error)?;
+        let bytes = message.map(|message| message.bytes).unwrap_or_default();
+        match <[u8; REQUEST]>::try_from(bytes.as_slice()) {
+            Ok(bytes) => Ok(RemoteKey::from_bits(u32::from_be_bytes(bytes))),
+            Err(_) => Err(LabError::Device("no request has come to the peer".into())),
+        }
+    }
+
+    /// The peer's RDMA write of a whole I/O.
+    pub(super) fn write(&self, addr: u64, key: RemoteKey) -> Result<(), LabError> {
+        self.peer
+            .write(&self.staging, self.staging.len(), addr, key)
+            .map_err(device_error)
+    }
+}
