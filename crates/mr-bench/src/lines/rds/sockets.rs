@@ -34,8 +34,7 @@ pub(super) fn tcp_pair(size: usize, corked: bool, net: u8) -> Result<Ends> {
     pair([host()?, host()?], ips, size, corked)
 }
 
-/// Two hosts over the mock fabric, without faults or delay: frames cross by reference, and no system
-/// call is made but to wake a thread.
+/// Two hosts over the mock fabric, without faults or delay.
 pub(super) fn mock_pair(size: usize) -> Result<Ends> {
     let clock = Arc::new(SystemClock::new());
     let network = MockNetwork::new(clock.clone(), 0);
