@@ -6,6 +6,7 @@ mod immediate;
 mod lab;
 mod memory;
 mod owned;
+mod rds;
 mod regions;
 mod tail;
 mod threads;
@@ -43,6 +44,7 @@ pub(crate) const LINES: &[(&str, Measure)] = &[
     ("memory", memory::measure),
     ("immediate", immediate::measure),
     ("clock", clock::measure),
-    // What lives on the pool: rds-lite's lines go here, too.
+    // What lives on the pool.
     ("lab", lab::measure),
+    ("rds", rds::measure),
 ];
