@@ -57,9 +57,21 @@ struct Batch {
 /// The journey of one region, from its draw until it is mapped or put back.
 #[derive(Debug)]
 #[must_use = "a journey that does not end holds up every flush"]
-pub(crate) struct Journey {
-    number: NonZeroU64,
-    home: bool,
+pub(crate) struct Journey(NonZeroU64);
+
+impl Journey {
+    /// Number and direction in one word: every region has room for one.
+    fn new(number: u64, home: bool) -> Self {
+        Self(NonZeroU64::MIN.saturating_add((number << 1 | u64::from(home)) - 1))
+    }
+
+    const fn number(&self) -> u64 {
+        self.0.get() >> 1
+    }
+
+    const fn is_home(&self) -> bool {
+        self.0.get() & 1 == 1
+    }
 }
 
 /// What a fence has done to the superseded keys.
@@ -252,17 +264,16 @@ impl Abroad {
 
 impl Books {
     fn depart(&mut self, home: bool) -> Journey {
-        let number = NonZeroU64::MIN.saturating_add(self.journeys);
-        self.journeys = number.get();
+        self.journeys += 1;
         self.underway.push(self.journeys);
         self.homing += u64::from(home);
-        Journey { number, home }
+        Journey::new(self.journeys, home)
     }
 
     fn arrive(&mut self, journey: Journey, stale: &StaleSum) -> bool {
         self.travelling.remove(stale);
-        self.underway.retain(|other| *other != journey.number.get());
-        self.homing -= u64::from(journey.home);
+        self.underway.retain(|other| *other != journey.number());
+        self.homing -= u64::from(journey.is_home());
         self.awaiting > 0
     }
 
