@@ -52,10 +52,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let home = self.come_home(&mut slot);
         if !slot.earlier.is_empty() {
             let buffer = self.retire_the_rest(slot, now);
-            self.is_home(home);
+            self.arrive_home(home);
             return buffer;
         }
-        self.is_home(home);
+        self.arrive_home(home);
         self.count_killed(&slot);
         if !slot.enter(RegionState::InFlush) {
             self.fail_internally(slot);

@@ -144,7 +144,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// What [`come_home`](Self::come_home) has returned is on a list, or on its way to be.
-    pub(crate) fn is_home(&self, home: Option<(Journey, StaleSum)>) {
+    pub(crate) fn arrive_home(&self, home: Option<(Journey, StaleSum)>) {
         if let Some((journey, earlier)) = home {
             self.arrive(Some(journey), &earlier);
         }
@@ -182,7 +182,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
         let ask = shard.release(slot, bytes, now);
         drop(shard);
-        self.is_home(home);
+        self.arrive_home(home);
         if ask {
             self.ask(now);
         }

@@ -151,7 +151,7 @@ impl<M: DmaBuffer> Mapping<M> {
         Some((buffer, fate))
     }
 
-    /// Takes the buffer out. To be called when the key is dead, or can only read.
+    /// Takes the buffer out. To be called when the key is dead.
     pub(crate) fn take_buffer(&mut self) -> Option<M> {
         self.buffer.take().map(ManuallyDrop::into_inner)
     }
