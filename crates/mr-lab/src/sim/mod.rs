@@ -30,7 +30,7 @@ mod engine;
 mod flusher;
 mod hot;
 mod meter;
-mod outcome;
+pub(crate) mod outcome;
 mod spending;
 
 use crate::LabError;
@@ -49,7 +49,7 @@ use mr_core::{
 };
 use mr_mock::{GhostBuffer, MockHca, Operation, Preset};
 use mr_policies::Policy;
-pub(crate) use outcome::Outcome;
+use outcome::Outcome;
 use spending::Spending;
 use std::collections::VecDeque;
 use std::fmt;
