@@ -1,5 +1,7 @@
 //! Two cores and the frames between them, one by one: what no fabric shows.
 
+mod kernel;
+
 use super::*;
 use crate::rdma::{Cookie, Leased, MrFlags, Region, StillAlive};
 use crate::wire::{Ext, ExtArea, Flags, HEADER_LEN, Header, MAP_LEN};
