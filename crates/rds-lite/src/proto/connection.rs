@@ -16,7 +16,7 @@ pub struct LinkKind {
     /// Whether both sides greet with a probe before anything else.
     pub greets: bool,
     /// Whether every peer acknowledges. If not, those do that put checksums on their headers; what
-    /// goes to the others counts as arrived when the fabric has taken it.
+    /// goes to the others counts as arrived when the fabric says that the peer's side of it has it.
     pub always_acks: bool,
     /// Messages between two that ask for an acknowledgement, unless the host says otherwise.
     pub packets_per_ack: u32,
@@ -73,6 +73,8 @@ pub(crate) struct Connection {
     pub(crate) fence: Option<u64>,
     /// The fabric takes no more for now.
     pub(crate) blocked: bool,
+    /// Bytes of all frames of this link.
+    pub(crate) stream: u64,
     pub(crate) packet_budget: u32,
     pub(crate) byte_budget: u64,
     pub(crate) acked: u64,
@@ -100,6 +102,7 @@ pub(crate) struct Connection {
     pub(crate) greet_by: Option<Time>,
     pub(crate) ack_at: Option<Time>,
     pub(crate) ack_by: Option<Time>,
+    pub(crate) look_at: Option<Time>,
     pub(crate) map_at: Option<Time>,
     pub(crate) shed_until: Option<Time>,
     pub(crate) backoff: Option<Duration>,
@@ -122,6 +125,7 @@ impl Connection {
             head: None,
             fence: None,
             blocked: false,
+            stream: 0,
             packet_budget: config.max_unacked_packets.unwrap_or(kind.packets_per_ack),
             byte_budget: config.max_unacked_bytes,
             acked: 0,
@@ -143,6 +147,7 @@ impl Connection {
             greet_by: None,
             ack_at: None,
             ack_by: None,
+            look_at: None,
             map_at: None,
             shed_until: None,
             backoff: None,
@@ -198,6 +203,7 @@ impl Connection {
             self.greet_by,
             self.ack_at,
             self.ack_by,
+            self.look_at,
             self.map_at,
             self.shed_until,
         ];
@@ -218,6 +224,7 @@ impl Connection {
         self.head = None;
         self.fence = None;
         self.blocked = false;
+        self.stream = 0;
         self.probe_due = false;
         self.map_due = false;
         self.map_rest = Bytes::new();
@@ -228,6 +235,7 @@ impl Connection {
         self.greet_by = None;
         self.ack_at = None;
         self.ack_by = None;
+        self.look_at = None;
         self.ack_tries = 0;
         self.map_at = None;
         self.shed_until = None;

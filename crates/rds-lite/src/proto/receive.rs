@@ -7,6 +7,9 @@ use crate::wire::{Flags, HEADER_LEN, Header, HeaderError, MAP_LEN};
 use mr_core::Time;
 use std::time::Duration;
 
+/// How often a link looks whether messages have arrived, if they do.
+const LOOK_SOON: Duration = Duration::from_millis(1);
+
 /// How often a link that sheds looks for room.
 const SHED_PAUSE: Duration = Duration::from_millis(10);
 
@@ -40,8 +43,9 @@ impl Core {
         };
         match Header::decode(header) {
             Ok((header, summed)) => {
-                // Where not every peer acknowledges, those do that sum their headers.
-                self.conns[index].peer_acks |= summed;
+                if summed && !self.conns[index].peer_acks {
+                    self.expect_acks(now, index);
+                }
                 self.decoded(now, index, &header, payload);
             }
             Err(error) => {
@@ -153,6 +157,63 @@ impl Core {
         self.conns.iter().any(|conn| conn.shedding)
     }
 
+    /// Where not every peer acknowledges, those do that sum their headers.
+    fn expect_acks(&mut self, now: Time, index: usize) {
+        let by = now + self.config.ack_timeout;
+        let conn = &mut self.conns[index];
+        conn.peer_acks = true;
+        conn.look_at = None;
+        if !conn.unacked.is_empty() {
+            conn.ack_by = Some(by);
+            self.arm(by);
+        }
+    }
+
+    /// The peer's side of the fabric has so many bytes of this link; `None`: the fabric cannot tell, and
+    /// all that it has taken counts. For a peer that acknowledges this means nothing.
+    ///
+    /// A kernel over TCP has what its TCP has: it takes messages out as they come.
+    pub fn arrived(&mut self, now: Time, link: LinkId, bytes: Option<u64>) {
+        self.now = self.now.max(now);
+        let Some(index) = self.open_link(link) else {
+            return;
+        };
+        if self.conns[index].peer_acks {
+            return;
+        }
+        let mut progress = false;
+        loop {
+            let conn = &mut self.conns[index];
+            let there = conn
+                .unacked
+                .pop_front_if(|first| bytes.is_none_or(|bytes| first.end <= bytes));
+            let Some(message) = there else {
+                break;
+            };
+            progress = true;
+            conn.acked = message.seq;
+            self.settle(message, MessageFate::Arrived);
+        }
+        if !self.conns[index].unacked.is_empty() {
+            self.look_later(now, index, progress);
+        }
+    }
+
+    /// Arranges for a look at how much has arrived: soon while there is progress, or room is wanted.
+    pub(crate) fn look_later(&mut self, now: Time, index: usize, soon: bool) {
+        let pause = if soon {
+            LOOK_SOON
+        } else {
+            self.config.ack_delay
+        };
+        let conn = &mut self.conns[index];
+        let at = now + pause;
+        if conn.look_at.is_none_or(|earlier| at < earlier) {
+            conn.look_at = Some(at);
+            self.arm(at);
+        }
+    }
+
     /// Messages up to `ack` have arrived.
     fn acknowledged(&mut self, now: Time, index: usize, ack: u64) {
         let conn = &mut self.conns[index];
@@ -213,8 +274,10 @@ impl Core {
             return false;
         }
         // An old number without the flag, first on a link, is a peer that begins anew. Later on the
-        // link the fabric has said something twice.
-        let again = header.flags.contains(Flags::RETRANSMITTED) || conn.heard;
+        // link the fabric has said something twice; unless it is the kernel over TCP, which begins anew
+        // in the middle of a link: behind its answer to the greeting of a host that is not the one it knew.
+        let twice = conn.heard && conn.peer_acks;
+        let again = header.flags.contains(Flags::RETRANSMITTED) || twice;
         conn.heard = true;
         let duplicate = old && again;
         if duplicate {

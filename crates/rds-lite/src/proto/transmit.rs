@@ -1,10 +1,10 @@
 //! From the queue of a connection to the fabric.
 
-use crate::proto::connection::Head;
+use crate::proto::connection::{Connection, Head};
 use crate::proto::outgoing::OpStage;
 use crate::proto::socket::MessageFate;
 use crate::proto::{Core, Event, Frame, LinkId, LinkState, OpKind, Transmission, seq};
-use crate::wire::{Ext, ExtArea, Flags, Header, MAP_LEN, PROBE_PORT};
+use crate::wire::{Ext, ExtArea, Flags, HEADER_LEN, Header, MAP_LEN, PROBE_PORT};
 use bytes::Bytes;
 use mr_core::Time;
 
@@ -36,7 +36,7 @@ impl Core {
             };
             conn.ack_due = false;
             conn.ack_at = None;
-            into.push(frame(&header, Bytes::new()));
+            conn.push(into, &header, Bytes::new());
         }
         let more = self.conns[index].can_send();
         if !more {
@@ -81,7 +81,8 @@ impl Core {
         let conn = &mut self.conns[index];
         if conn.probe_due {
             conn.probe_due = false;
-            into.push(frame(&self.probe(), Bytes::new()));
+            let probe = self.probe();
+            self.conns[index].push(into, &probe, Bytes::new());
             return Some(0);
         }
         if conn.state != LinkState::Up || conn.blocked {
@@ -188,8 +189,9 @@ impl Core {
         conn.ack_at = None;
         head.sent = end;
         let len = payload.len();
-        into.push(frame(&header, payload));
-        if end == first.payload.len() {
+        let done = end == first.payload.len();
+        conn.push(into, &header, payload);
+        if done {
             self.finish_message(now, index);
         }
         Some(len)
@@ -197,10 +199,11 @@ impl Core {
 
     fn finish_message(&mut self, now: Time, index: usize) {
         let conn = &mut self.conns[index];
-        conn.head = None;
-        let Some(message) = conn.queue.pop_front() else {
+        let flags = conn.head.take().map(|head| head.flags);
+        let Some(mut message) = conn.queue.pop_front() else {
             return;
         };
+        message.end = conn.stream;
         if message.sock.is_none() {
             conn.pongs = conn.pongs.saturating_sub(1);
         }
@@ -212,8 +215,9 @@ impl Core {
                 self.arm(by);
             }
         } else {
-            conn.acked = message.seq;
-            self.settle(message, MessageFate::Arrived);
+            conn.keep_unacked(message);
+            let soon = flags.is_some_and(|flags| flags.contains(Flags::ACK_REQUIRED));
+            self.look_later(now, index, soon);
         }
     }
 
@@ -237,7 +241,7 @@ impl Core {
             ack: conn.last_rx,
             ..Header::default()
         };
-        into.push(frame(&header, payload));
+        conn.push(into, &header, payload);
         len
     }
 
@@ -258,9 +262,12 @@ impl Core {
     }
 }
 
-fn frame(header: &Header, payload: Bytes) -> Transmission {
-    Transmission::Frame(Frame {
-        header: header.encode(),
-        payload,
-    })
+impl Connection {
+    fn push(&mut self, into: &mut Vec<Transmission>, header: &Header, payload: Bytes) {
+        self.stream += (HEADER_LEN + payload.len()) as u64;
+        into.push(Transmission::Frame(Frame {
+            header: header.encode(),
+            payload,
+        }));
+    }
 }

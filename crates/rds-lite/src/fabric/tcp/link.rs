@@ -1,7 +1,7 @@
 //! One connection: the sending half.
 
 use super::reader::Reader;
-use super::{reset, start_thread};
+use super::{queue, reset, start_thread};
 use crate::fabric::{Link, Sink};
 use crate::proto::{Frame, LinkId, Transmission};
 use crate::wire::HEADER_LEN;
@@ -9,11 +9,16 @@ use socket2::Socket;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 /// Frames per system call: two slices each.
 const FRAMES_AT_ONCE: usize = 64;
+
+/// How long a replaced connection has to hand over what has arrived on it: a second in all.
+const FINISH_GLANCES: u32 = 1000;
+const FINISH_PAUSE: Duration = Duration::from_millis(1);
 
 /// Linux's flags of `send`: return rather than wait; and no signal if the peer is gone.
 const MSG_DONTWAIT: i32 = 0x40;
@@ -28,7 +33,8 @@ pub(super) struct TcpLink {
     /// There is something for the writer, or the link is closed.
     changed: Condvar,
     closed: AtomicBool,
-    id: Mutex<Option<LinkId>>,
+    /// Bytes that the kernel has taken.
+    taken: AtomicU64,
 }
 
 #[derive(Default)]
@@ -39,6 +45,10 @@ struct Sending {
     /// The kernel's buffer is full, and the writer is at it.
     full: bool,
     has_writer: bool,
+    /// What the host calls the link, once it has said so.
+    id: Option<LinkId>,
+    /// There was room again before the host could be told.
+    untold: bool,
 }
 
 impl TcpLink {
@@ -52,13 +62,13 @@ impl TcpLink {
             sending: Mutex::default(),
             changed: Condvar::new(),
             closed: AtomicBool::new(false),
-            id: Mutex::new(None),
+            taken: AtomicU64::new(0),
         }))
     }
 
     /// Reads until the link ends, in this thread.
     pub(super) fn run(self: &Arc<Self>, id: LinkId) {
-        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
+        self.set_id(id);
         let ended = Reader::new(&self.socket).run(id, &self.sink);
         if let Err(error) = ended {
             tracing::debug!(?id, %error, "connection ended");
@@ -69,6 +79,18 @@ impl TcpLink {
             host.lost(id);
         }
         self.end();
+    }
+
+    /// The host sends from the moment that it has the link, so there may already have been news for it.
+    fn set_id(&self, id: LinkId) {
+        let untold = {
+            let mut sending = self.lock();
+            sending.id = Some(id);
+            std::mem::take(&mut sending.untold)
+        };
+        if untold && let Some(host) = self.sink.upgrade() {
+            host.writable(id);
+        }
     }
 
     pub(super) fn run_in_thread(self: &Arc<Self>, id: LinkId) {
@@ -107,7 +129,10 @@ impl TcpLink {
     fn push(&self, sending: &mut Sending, flags: i32) -> bool {
         while !sending.frames.is_empty() && !self.closed.load(Ordering::SeqCst) {
             match self.push_some(sending, flags) {
-                Ok(sent) => sending.advance(sent),
+                Ok(sent) => {
+                    self.taken.fetch_add(sent as u64, Ordering::SeqCst);
+                    sending.advance(sent);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
@@ -153,8 +178,9 @@ impl TcpLink {
             }
             self.push(&mut sending, 0);
             sending.full = false;
+            let id = sending.id;
+            sending.untold = id.is_none();
             drop(sending);
-            let id = *self.id.lock().unwrap_or_else(PoisonError::into_inner);
             if let (Some(host), Some(id)) = (self.sink.upgrade(), id) {
                 host.writable(id);
             }
@@ -177,6 +203,25 @@ impl TcpLink {
             }
         }
         self.changed.notify_all();
+    }
+}
+
+/// Waits, bounded, until all that has arrived on a connection is with the host, and ends it. The peer has
+/// replaced it, and knows from its TCP what has arrived: it will not send that again.
+pub(super) fn finish(link: &Weak<TcpLink>) {
+    let open = |link: &Weak<TcpLink>| {
+        link.upgrade()
+            .filter(|link| !link.closed.load(Ordering::SeqCst))
+    };
+    if let Some(link) = open(link) {
+        // The reader takes what there is, and then sees the end.
+        let _ = link.socket.shutdown(Shutdown::Read);
+    }
+    for _ in 0..FINISH_GLANCES {
+        if open(link).is_none() {
+            return;
+        }
+        std::thread::sleep(FINISH_PAUSE);
     }
 }
 
@@ -217,5 +262,83 @@ impl Link for TcpLink {
 
     fn close(&self) {
         self.end();
+    }
+
+    fn arrived(&self) -> Option<u64> {
+        // In this order: what the kernel takes in between counts as not arrived.
+        let taken = self.taken.load(Ordering::SeqCst);
+        let queued = queue::unacknowledged(&self.socket)?;
+        Some(taken.saturating_sub(queued))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::Arrival;
+    use crate::proto::{Buf, Path, RdmaDone};
+    use bytes::Bytes;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc::{Sender, channel};
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    struct Told(Mutex<Sender<LinkId>>);
+
+    impl Sink for Told {
+        fn accepted(&self, _: Path, _: Arc<dyn Link>) -> Option<LinkId> {
+            None
+        }
+        fn opened(&self, _: LinkId, _: Arc<dyn Link>) -> bool {
+            false
+        }
+        fn dial_wanted(&self, _: Path) {}
+        fn frames(&self, _: LinkId, _: &mut Vec<Arrival>) {}
+        fn buffer(&self, _: &[u8; HEADER_LEN]) -> Option<Buf> {
+            None
+        }
+        fn writable(&self, id: LinkId) {
+            self.0.lock().unwrap().send(id).unwrap();
+        }
+        fn rdma_done(&self, _: RdmaDone) {}
+        fn lost(&self, _: LinkId) {}
+    }
+
+    /// A host that reconnects with much to send fills the connection before it has told the link its
+    /// name. Room that comes in between must not be lost: nothing would be sent ever again.
+    #[test]
+    fn room_that_comes_before_the_name_is_told_with_it() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        let (told, tells) = channel();
+        let sink: Arc<dyn Sink> = Arc::new(Told(Mutex::new(told)));
+        let link = TcpLink::new(socket.into(), Arc::downgrade(&sink)).unwrap();
+
+        let frame = || Frame {
+            header: [0; HEADER_LEN],
+            payload: Bytes::from_static(&[0; 1 << 20]),
+        };
+        let mut sent = 0;
+        loop {
+            sent += HEADER_LEN + (1 << 20);
+            if !link.transmit(&mut vec![Transmission::Frame(frame())]) {
+                break;
+            }
+        }
+        peer.set_read_timeout(Some(LONG)).unwrap();
+        peer.read_exact(&mut vec![0; sent]).unwrap();
+        while link.lock().full {
+            std::thread::yield_now();
+        }
+
+        let id = LinkId {
+            conn: 3,
+            incarnation: 1,
+        };
+        link.run_in_thread(id);
+        assert_eq!(tells.recv_timeout(LONG), Ok(id));
+        link.close();
     }
 }
