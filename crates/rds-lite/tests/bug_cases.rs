@@ -527,6 +527,10 @@ impl Leased for SameKey {
         RemoteKey::from_bits(0x4200)
     }
 
+    fn remote_addr(&self) -> u64 {
+        0
+    }
+
     fn addr(&self) -> u64 {
         self.0.as_ptr().addr() as u64
     }

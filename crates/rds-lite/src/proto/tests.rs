@@ -573,6 +573,10 @@ impl Leased for FakeLease {
         RemoteKey::from_bits(9)
     }
 
+    fn remote_addr(&self) -> u64 {
+        0
+    }
+
     fn addr(&self) -> u64 {
         1
     }

@@ -150,7 +150,11 @@ impl Socket {
             Duration::ZERO
         };
         let lease = pool.lease(buffer, access, patience)?;
-        let cookie = Cookie::new(lease.key(), 0);
+        let Ok(offset) = u32::try_from(lease.remote_addr()) else {
+            let buffer = lease.invalidate().ok();
+            return Err(MrError::NotZeroBased { buffer });
+        };
+        let cookie = Cookie::new(lease.key(), offset);
         shared.memory.meter(cookie);
         let region = Region {
             cookie,
