@@ -4,11 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::model;
 use crate::process::{cargo, must, note, say, succeeds, watch, watch_status};
 use crate::tally::{Runner, Tally};
 
 /// Builds the default members with their examples, then runs the tests on a verbs device (in a
-/// virtual machine), the doctests and the tests.
+/// virtual machine), the models of the pool, the doctests and the tests.
 ///
 /// Every runner runs even if an earlier one failed. The last lines are the closing lines of the last
 /// runner and the sum over all of them. Where a virtual machine cannot be had the rest runs, and the
@@ -28,6 +29,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let mut tally = Tally::default();
     let device = on_a_device(&mut tally)?;
     let mut all_ok = device != Device::Failed;
+    all_ok &= model::check(model::SCHEDULES, &mut tally)?;
     for (runner, args) in [doctests(), tests()] {
         all_ok &= watch(&mut cargo(args), |line| tally.look(runner, line))?;
     }

@@ -3,7 +3,7 @@
 //!
 //! No time passes here, so a wake-up that is lost is a deadlock, and shuttle reports it with the
 //! schedule that led there.
-#![cfg(shuttle)]
+#![cfg(model)]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

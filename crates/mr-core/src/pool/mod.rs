@@ -19,7 +19,7 @@ mod handback;
 mod kill;
 mod lease;
 mod map;
-#[cfg(all(test, loom))]
+#[cfg(all(test, model))]
 mod models;
 mod patience;
 mod quarantine;
