@@ -1,16 +1,19 @@
 //! One connection: the sending half.
 
-use super::reader::Reader;
+use super::custody::{Custody, Loan};
+use super::reader::{Mode, Reader};
 use super::{reset, start_thread};
-use crate::fabric::{Link, Sink};
+use crate::fabric::{Bell, Link, Sink};
 use crate::proto::{Frame, LinkId, Transmission};
 use crate::wire::HEADER_LEN;
 use socket2::Socket;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 /// Frames per system call: two slices each.
 const FRAMES_AT_ONCE: usize = 64;
@@ -28,7 +31,8 @@ pub(super) struct TcpLink {
     /// There is something for the writer, or the link is closed.
     changed: Condvar,
     closed: AtomicBool,
-    id: Mutex<Option<LinkId>>,
+    custody: Custody,
+    id: OnceLock<LinkId>,
 }
 
 #[derive(Default)]
@@ -52,15 +56,16 @@ impl TcpLink {
             sending: Mutex::default(),
             changed: Condvar::new(),
             closed: AtomicBool::new(false),
-            id: Mutex::new(None),
+            custody: Custody::default(),
+            id: OnceLock::new(),
         }))
     }
 
     /// Reads until the link ends, in this thread.
     pub(super) fn run(self: &Arc<Self>, id: LinkId) {
-        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
-        let ended = Reader::new(&self.socket).run(id, &self.sink);
-        if let Err(error) = ended {
+        // A link is run once, so nobody else has set it.
+        let _ = self.id.set(id);
+        if let Err(error) = self.read(id) {
             tracing::debug!(?id, %error, "connection ended");
         }
         if !self.closed.load(Ordering::SeqCst)
@@ -69,6 +74,17 @@ impl TcpLink {
             host.lost(id);
         }
         self.end();
+    }
+
+    fn read(&self, id: LinkId) -> io::Result<()> {
+        let mut reader = Box::new(Reader::new());
+        loop {
+            reader.read(&self.socket, Mode::Wait, id, &self.sink)?;
+            match self.custody.lend(reader) {
+                Some(back) => reader = back,
+                None => return Ok(()),
+            }
+        }
     }
 
     pub(super) fn run_in_thread(self: &Arc<Self>, id: LinkId) {
@@ -94,6 +110,7 @@ impl TcpLink {
         self.closed.store(true, Ordering::SeqCst);
         // Wakes whoever reads or writes. It fails if the peer was faster; that is as good.
         let _ = self.socket.shutdown(Shutdown::Both);
+        self.custody.end();
         // A writer that is about to sleep holds the lock from its last look until it sleeps.
         drop(self.lock());
         self.changed.notify_all();
@@ -101,6 +118,25 @@ impl TcpLink {
 
     fn lock(&self) -> MutexGuard<'_, Sending> {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads for an application until its patience is over.
+    fn read_for(
+        &self,
+        mut reader: Box<Reader>,
+        bell: &Bell,
+        patience: &dyn Fn() -> Option<Duration>,
+    ) -> io::Result<()> {
+        let id = *self.id.get().ok_or(io::ErrorKind::NotConnected)?;
+        while let Some(most) = patience() {
+            if !reader.read(&self.socket, Mode::Look, id, &self.sink)?
+                && !reader.spin(&self.socket, id, &self.sink)?
+            {
+                bell.sleep(Some(self.socket.as_fd()), most, || patience().is_none())?;
+            }
+        }
+        self.custody.give_back(reader);
+        Ok(())
     }
 
     /// Sends as much as possible. Says whether that was all.
@@ -154,8 +190,7 @@ impl TcpLink {
             self.push(&mut sending, 0);
             sending.full = false;
             drop(sending);
-            let id = *self.id.lock().unwrap_or_else(PoisonError::into_inner);
-            if let (Some(host), Some(id)) = (self.sink.upgrade(), id) {
+            if let (Some(host), Some(&id)) = (self.sink.upgrade(), self.id.get()) {
                 host.writable(id);
             }
             sending = self.lock();
@@ -217,5 +252,26 @@ impl Link for TcpLink {
 
     fn close(&self) {
         self.end();
+    }
+
+    fn serve(&self, bell: &Arc<Bell>, patience: &dyn Fn() -> Option<Duration>) -> bool {
+        while let Some(most) = patience() {
+            let waited = match self.custody.borrow(bell) {
+                Loan::Reader(reader) => self.read_for(reader, bell, patience),
+                Loan::Later => bell.sleep(None, most, || patience().is_none()),
+                Loan::Over => return false,
+            };
+            if let Err(error) = waited {
+                tracing::debug!(%error, "connection ended");
+                // The connection's thread says so to the host.
+                self.custody.end();
+                return false;
+            }
+        }
+        true
+    }
+
+    fn recall(&self) {
+        self.custody.recall();
     }
 }
