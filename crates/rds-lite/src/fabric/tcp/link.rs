@@ -128,10 +128,11 @@ impl TcpLink {
         patience: &dyn Fn() -> Option<Duration>,
     ) -> io::Result<()> {
         let id = *self.id.get().ok_or(io::ErrorKind::NotConnected)?;
+        reader.spin.begin();
         while let Some(most) = patience() {
-            if !reader.read(&self.socket, Mode::Look, id, &self.sink)?
-                && !reader.spin(&self.socket, id, &self.sink)?
-            {
+            if reader.read(&self.socket, Mode::Look, id, &self.sink)? {
+                reader.spin.found();
+            } else if !reader.spin.again() {
                 bell.sleep(Some(self.socket.as_fd()), most, || patience().is_none())?;
             }
         }

@@ -33,7 +33,7 @@ pub(super) struct Reader {
     bulk: bool,
     under_way: Option<UnderWay>,
     arrivals: Vec<Arrival>,
-    spin: Spin,
+    pub(super) spin: Spin,
 }
 
 /// A message of which not all has been read.
@@ -56,19 +56,6 @@ impl Reader {
             arrivals: Vec::new(),
             spin: Spin::default(),
         }
-    }
-
-    /// Reads if something comes at once: what to do before a sleep. Says whether anything was read.
-    pub(super) fn spin(
-        &mut self,
-        socket: &Socket,
-        id: LinkId,
-        sink: &Weak<dyn Sink>,
-    ) -> io::Result<bool> {
-        let mut spin = std::mem::take(&mut self.spin);
-        let found = spin.until(|| self.read(socket, Mode::Look, id, sink));
-        self.spin = spin;
-        found
     }
 
     /// Reads once, and gives the host what has become whole. Says whether anything was read.
