@@ -107,7 +107,7 @@ impl Core {
                 conn.fence = Some(work.op);
             }
             let len = match &work.kind {
-                OpKind::Write(buffer) => buffer.len(),
+                OpKind::Write(buffers) => buffers.bytes(),
                 OpKind::Read(_) | OpKind::Atomic(_) => 0,
             };
             into.push(Transmission::Rdma(*work));

@@ -76,6 +76,8 @@ pub(crate) struct World {
     pub(crate) log: Log,
     policy: Policy,
     preset: usize,
+    /// Where mappings begin for peers.
+    base: u64,
     built: u64,
     seed: u64,
 }
@@ -117,6 +119,7 @@ impl World {
             log: log.clone(),
             policy: policy.parse().unwrap(),
             preset,
+            base: dice.below(4096),
             built: 0,
             seed,
         };
@@ -130,7 +133,7 @@ impl World {
     pub(crate) fn build(&mut self, _node: usize) -> Node {
         self.built += 1;
         let seed = self.seed << 8 | self.built;
-        let hca = MockHca::new(preset(self.preset));
+        let hca = MockHca::new(preset(self.preset)).based_at(self.base);
         let backend = FaultBackend::new(hca.clone(), FaultPlan::none());
         let faults = backend.control();
         let pool = Pool::builder(backend, self.policy.clone())
