@@ -244,3 +244,27 @@ fn whoever_waits_on_a_shared_connection_gets_its_messages() {
         }
     });
 }
+
+#[test]
+fn a_full_send_buffer_asks_for_acknowledgements_now_and_then() {
+    const MESSAGES: u64 = 4000;
+    const BUFFER: usize = 64 << 10;
+    let port = free_port();
+    let (a, b) = (host(port), host(port));
+    let (a, b) = (a.bind(at(1, 5)).unwrap(), b.bind(at(2, 6)).unwrap());
+    a.set_send_buffer(BUFFER);
+    a.set_send_timeout(Some(LONG));
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..MESSAGES).for_each(|_| drop(receive(&b))));
+        for _ in 0..MESSAGES {
+            a.send_to(&[0; 1024], at(2, 6)).unwrap();
+        }
+    });
+    assert!(a.wait_sent(LONG));
+    let asked = a.host().counters().send_ack_required;
+    let needed = MESSAGES * 1024 / BUFFER as u64;
+    assert!(
+        (needed..MESSAGES / 4).contains(&asked),
+        "asked {asked} times"
+    );
+}
