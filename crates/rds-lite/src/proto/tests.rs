@@ -73,7 +73,7 @@ impl Pair {
             payload: Bytes::from_static(b"written"),
             cookie: None,
             op: Some(Posted {
-                kind: OpKind::Write(vec![1]),
+                kind: OpKind::Write(vec![1].into()),
                 cookie: Cookie::from_bits(9),
                 offset: 0,
                 fence: false,
@@ -295,12 +295,7 @@ fn an_rdma_operation_is_never_replayed() {
     assert_eq!(pair.works.len(), 1);
     pair.cut();
     let work = pair.works.remove(0);
-    let (op, buffer) = (work.op, vec![1]);
-    pair.cores[0].rdma_done(RdmaDone {
-        op,
-        status: DoneStatus::Success,
-        buffer,
-    });
+    pair.cores[0].rdma_done(work.end(DoneStatus::Success));
     pair.run(all);
     pair.pass_time(Duration::from_secs(1));
     pair.run(all);
@@ -308,13 +303,13 @@ fn an_rdma_operation_is_never_replayed() {
     assert_eq!(pair.received(), [b"begin".to_vec()]);
     let note = pair.cores[0].next_note(pair.socks[0]);
     let (token, status) = (5, Status::Dropped);
-    let buffer = vec![1];
+    let buffers = vec![1].into();
     assert_eq!(
         note,
         Some(Notification::Rdma {
             token,
             status,
-            buffer
+            buffers
         })
     );
     assert_eq!(pair.unsent(), 0);

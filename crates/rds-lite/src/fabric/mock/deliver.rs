@@ -3,6 +3,7 @@
 use super::network::{Happening, MockLink, Net, flushed};
 use crate::fabric::{Arrival, ArrivedPayload, Link, Sink};
 use crate::proto::{AtomicOp, DoneStatus, Frame, OpKind, RdmaDone, RdmaWork};
+use crate::rdma::Buffers;
 use mr_core::RemoteKey;
 use mr_mock::{Refusal, RemotePeer};
 use std::cell::RefCell;
@@ -201,12 +202,12 @@ fn arrival(frame: Frame) -> Arrival {
 fn perform(peer: &RemotePeer, work: RdmaWork) -> (RdmaDone, Option<Refusal>) {
     let key = RemoteKey::from_bits(work.rkey);
     let offset = work.offset;
-    let (result, buffer) = match work.kind {
-        OpKind::Write(buffer) => (peer.write(key, offset, &buffer).err(), buffer),
-        OpKind::Read(mut buffer) => (peer.read(key, offset, &mut buffer).err(), buffer),
+    let (result, buffers) = match work.kind {
+        OpKind::Write(buffers) => (write(peer, key, offset, &buffers).err(), buffers),
+        OpKind::Read(mut buffers) => (read(peer, key, offset, &mut buffers).err(), buffers),
         OpKind::Atomic(atomic) => match change(peer, key, offset, atomic) {
-            Ok(before) => (None, before.to_ne_bytes().to_vec()),
-            Err(refusal) => (Some(refusal), Vec::new()),
+            Ok(before) => (None, before.to_ne_bytes().to_vec().into()),
+            Err(refusal) => (Some(refusal), Buffers::none()),
         },
     };
     let status = match result {
@@ -214,7 +215,28 @@ fn perform(peer: &RemotePeer, work: RdmaWork) -> (RdmaDone, Option<Refusal>) {
         Some(_) => DoneStatus::Refused,
     };
     let op = work.op;
-    (RdmaDone { op, status, buffer }, result)
+    let done = RdmaDone {
+        op,
+        status,
+        buffers,
+    };
+    (done, result)
+}
+
+fn write(peer: &RemotePeer, key: RemoteKey, at: u64, buffers: &Buffers) -> Result<(), Refusal> {
+    buffers.iter().try_fold(at, |at, buffer| {
+        peer.write(key, at, buffer)?;
+        Ok(at.saturating_add(buffer.len() as u64))
+    })?;
+    Ok(())
+}
+
+fn read(peer: &RemotePeer, key: RemoteKey, at: u64, into: &mut Buffers) -> Result<(), Refusal> {
+    into.as_mut_slice().iter_mut().try_fold(at, |at, buffer| {
+        peer.read(key, at, buffer)?;
+        Ok(at.saturating_add(buffer.len() as u64))
+    })?;
+    Ok(())
 }
 
 fn change(peer: &RemotePeer, key: RemoteKey, offset: u64, op: AtomicOp) -> Result<u64, Refusal> {

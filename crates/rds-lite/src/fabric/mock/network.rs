@@ -3,9 +3,7 @@
 use super::Faults;
 use super::faults::{draw_delay, happens};
 use crate::fabric::{Fabric, Link, Sink};
-use crate::proto::{
-    DoneStatus, Frame, LinkId, LinkKind, OpKind, Path, RdmaDone, RdmaWork, Transmission,
-};
+use crate::proto::{DoneStatus, Frame, LinkId, LinkKind, Path, RdmaDone, RdmaWork, Transmission};
 use crate::wire::FRAGMENT_LEN;
 use mr_core::{Clock, Time};
 use mr_mock::{MockHca, RemotePeer};
@@ -424,13 +422,5 @@ fn message_len(frame: &Frame) -> usize {
 
 /// The answer to an operation whose link has ended.
 pub(super) fn flushed(work: RdmaWork) -> RdmaDone {
-    let buffer = match work.kind {
-        OpKind::Write(buffer) | OpKind::Read(buffer) => buffer,
-        OpKind::Atomic(_) => Vec::new(),
-    };
-    RdmaDone {
-        op: work.op,
-        status: DoneStatus::Flushed,
-        buffer,
-    }
+    work.end(DoneStatus::Flushed)
 }
