@@ -76,6 +76,9 @@ pub enum LeaseRefusal<E: BackendError> {
         /// Regions in quarantine.
         quarantined: u32,
     },
+    /// Another lease of the batch was refused, and this one not tried or undone.
+    #[error("not leased, since another lease of the batch was refused: see there")]
+    NotTried,
     /// The pool is shut down.
     #[error("the pool is shut down")]
     Closed,

@@ -52,6 +52,7 @@ pub mod conformance;
 mod error;
 mod exposure;
 mod key;
+mod map_job;
 mod policy;
 mod pool;
 mod state;
@@ -72,12 +73,14 @@ pub use error::{
 };
 pub use exposure::Durations;
 pub use key::{KeyTag, Keys, LocalKey, RemoteKey};
+pub use map_job::MapJob;
 pub use policy::{
     AtRelease, FlushDecision, InvalidationPolicy, Marks, PolicyError, PoolLimits, ReleasedRegion,
     Scope, StaleView,
 };
 pub use pool::{
-    BorrowedLease, Due, Flush, Lease, OwnedLease, Pending, Pool, PoolBuilder, ShutdownReport,
+    BorrowedLease, Due, Flush, Lease, LeaseResult, OwnedLease, Pending, Pool, PoolBuilder,
+    Shortage, ShutdownReport,
 };
 pub use state::RegionState;
 pub use stats::{Exposure, Load, PoolStats, RegionCounts};

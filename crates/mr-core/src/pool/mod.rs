@@ -7,9 +7,11 @@
 
 mod abroad;
 mod alarm;
+mod batch;
 mod build;
 mod burial;
 mod census;
+mod chained;
 mod core;
 mod depot;
 mod driver;
@@ -31,6 +33,7 @@ pub(crate) mod slot;
 mod unclaimed;
 mod wait;
 
+pub use batch::{LeaseResult, Shortage};
 pub use build::PoolBuilder;
 pub use due::Due;
 pub use flush::Flush;
@@ -42,8 +45,8 @@ use crate::clock::Deadline;
 use crate::stats::PoolStats;
 use crate::sync::Mutex;
 use crate::{
-    Access, Capabilities, ChainedMap, DmaBuffer, FlushError, InvalidationPolicy, Keys, LeaseError,
-    MemoryRange, MrBackend, Scope, Time,
+    Access, Capabilities, DmaBuffer, FlushError, InvalidationPolicy, LeaseError, MrBackend, Scope,
+    Time,
 };
 use core::Core;
 use driver::Flusher;
@@ -133,30 +136,6 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
     ) -> Result<OwnedLease<B, M>, LeaseError<B::Error, M>> {
         let slot = self.core.lease(buffer, access, Some(timeout))?;
         Ok(Lease::new(slot, Arc::clone(self)))
-    }
-
-    /// Leases a region as [`lease`](Self::lease) does, and sends the peer the `request` that
-    /// carries the key right behind the map: the key is announced without first waiting for the
-    /// map. If map or request fail afterwards, the key was never honoured and no answer comes.
-    ///
-    /// # Errors
-    ///
-    /// As [`lease`](Self::lease); then nothing was sent that could be answered.
-    pub fn lease_chained(
-        &self,
-        buffer: M,
-        access: Access,
-        mut request: impl FnMut(Keys) -> B::Request,
-    ) -> Result<BorrowedLease<'_, B, M>, LeaseError<B::Error, M>>
-    where
-        B: ChainedMap,
-    {
-        let patience = Some(self.core.config.lease_timeout);
-        let map = |backend: &B, region: &mut B::Region, memory: MemoryRange<'_>, access, tag| {
-            backend.map_chained(region, memory, access, tag, &mut request)
-        };
-        let slot = self.core.lease_by(buffer, access, patience, map)?;
-        Ok(Lease::new(slot, self))
     }
 
     /// Kills all keys released before the call, whatever list their regions are on (I2), and those
