@@ -8,7 +8,7 @@ use crate::process::{cargo, must, note, say, succeeds, watch, watch_status};
 use crate::tally::{Runner, Tally};
 
 /// Builds the default members with their examples, then runs the tests on a verbs device (in a
-/// virtual machine), the doctests and the tests.
+/// virtual machine), rds-lite against the kernel's RDS (in two), the doctests and the tests.
 ///
 /// Every runner runs even if an earlier one failed. The last lines are the closing lines of the last
 /// runner and the sum over all of them. Where a virtual machine cannot be had the rest runs, and the
@@ -26,19 +26,21 @@ pub(crate) fn run() -> Result<ExitCode> {
     ]))?;
 
     let mut tally = Tally::default();
-    let device = on_a_device(&mut tally)?;
-    let mut all_ok = device != Device::Failed;
+    let device = in_machines(&mut tally, &[])?;
+    let interop = in_machines(&mut tally, &["--interop", "tcp"])?;
+    let mut all_ok = device != Machines::Failed && interop != Machines::Failed;
     for (runner, args) in [doctests(), tests()] {
         all_ok &= watch(&mut cargo(args), |line| tally.look(runner, line))?;
     }
-    if device == Device::Missing {
+    if device == Machines::Missing || interop == Machines::Missing {
         all_ok &= !in_ci();
         note(
-            "SKIPPED: the tests of mr-verbs on a device, since this machine cannot run the virtual",
+            "SKIPPED: the tests of mr-verbs on a device, or of rds-lite against the kernel's RDS, since this",
         );
         note(
-            "machine that has one; what is missing was said above. `cargo xtask hw` runs them alone.",
+            "machine cannot run virtual ones; what is missing was said above. `cargo xtask hw` and `cargo",
         );
+        note("xtask hw --interop tcp` run them alone.");
     }
 
     say(&tally.to_string());
@@ -51,17 +53,17 @@ pub(crate) fn run() -> Result<ExitCode> {
     })
 }
 
-/// How the tests on a verbs device have ended.
+/// How tests in virtual machines have ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Device {
+enum Machines {
     Passed,
     Failed,
     Missing,
 }
 
 /// Runs `cargo xtask hw` as a process of its own: it has its own exit status for "cannot".
-fn on_a_device(tally: &mut Tally) -> Result<Device> {
-    let args = [
+fn in_machines(tally: &mut Tally, options: &[&str]) -> Result<Machines> {
+    let hw = [
         "run",
         "--quiet",
         "--locked",
@@ -70,12 +72,13 @@ fn on_a_device(tally: &mut Tally) -> Result<Device> {
         "--",
         "hw",
     ];
+    let args = [&hw, options].concat();
     let look = |line: &str| tally.look(Runner::Libtest, line);
     let status = watch_status(&mut cargo(&args), look)?;
     Ok(match status.code() {
-        Some(0) => Device::Passed,
-        Some(code) if code == i32::from(crate::UNAVAILABLE) => Device::Missing,
-        _ => Device::Failed,
+        Some(0) => Machines::Passed,
+        Some(code) if code == i32::from(crate::UNAVAILABLE) => Machines::Missing,
+        _ => Machines::Failed,
     })
 }
 

@@ -145,7 +145,7 @@ fn address(guest: u8) -> &'static str {
 }
 
 /// A word that the shell takes as it is.
-fn quote(word: &str) -> String {
+pub(super) fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 

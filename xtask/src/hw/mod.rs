@@ -9,6 +9,7 @@ mod cpio;
 mod device;
 mod guest;
 mod initramfs;
+mod interop;
 mod kernel;
 mod ldd;
 mod modules;
@@ -49,7 +50,7 @@ Exit status: that of the first program that failed;
 Programs find the device's name in MR_VERBS_DEVICE. Logs are kept in target/hw.";
 
 /// What to run, and where.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Clone)]
 pub(crate) struct Options {
     /// Use this RDMA device of this machine instead of a virtual machine
     #[arg(long, value_name = "NAME", conflicts_with_all = ["vms", "shell", "memory", "peer_command"])]
@@ -66,6 +67,19 @@ pub(crate) struct Options {
     /// Start the command only when the second machine listens on this TCP port
     #[arg(long, value_name = "PORT", requires = "peer_command")]
     peer_port: Option<u16>,
+
+    /// Run rds-lite against the kernel's RDS in two virtual machines, over this transport (tcp), and print the matrix
+    #[arg(
+        long,
+        value_name = "TRANSPORT",
+        value_parser = ["tcp"],
+        conflicts_with_all = ["command", "device", "vms", "peer_command", "peer_port", "shell", "filter"]
+    )]
+    interop: Option<String>,
+
+    /// Of the matrix, run only what has this text in its line
+    #[arg(long, value_name = "TEXT", requires = "interop")]
+    only: Option<String>,
 
     /// Give a prompt in the machine, with ibv_devinfo and rdma
     #[arg(long, conflicts_with_all = ["command", "vms", "filter"])]
@@ -116,6 +130,9 @@ struct Plan {
 /// # Errors
 /// [`packages::Unavailable`] when this machine cannot; another error when something does not build or pack.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    if let Some(transport) = &options.interop {
+        return run(&interop::expand(options, transport));
+    }
     if options.peer_command.is_some() && options.vms != 2 {
         note("error: --peer-command needs --vms 2");
         return Ok(ExitCode::from(2));
@@ -350,10 +367,27 @@ mod tests {
             &["--device", "mlx5_0", "--shell"],
             &["--shell", "--", "ls"],
             &["--filter", "x", "--", "ls"],
+            &["--interop", "ftp"],
+            &["--interop", "tcp", "--", "ls"],
+            &["--interop", "tcp", "--vms", "2"],
+            &["--only", "ping"],
             &["--peer-port", "7"],
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn the_matrix_is_a_run_of_two_machines() {
+        let options = parse(&["--interop", "tcp", "--only", "it's", "--timeout", "99"]).unwrap();
+        let run = interop::expand(&options, "tcp");
+        assert_eq!((run.vms, run.timeout, run.peer_port), (2, 99, Some(16_000)));
+        assert!(run.interop.is_none(), "or it would never begin");
+        assert!(
+            run.command[2].ends_with(r"--only 'it'\''s'"),
+            "{:?}",
+            run.command
+        );
     }
 
     #[test]

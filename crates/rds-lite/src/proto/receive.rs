@@ -220,8 +220,10 @@ impl Core {
             return false;
         }
         // An old number without the flag, first on a link, is a peer that begins anew. Later on the
-        // link the fabric has said something twice.
-        let again = header.flags.contains(Flags::RETRANSMITTED) || conn.heard;
+        // link the fabric has said something twice; unless it is the kernel over TCP, which begins anew
+        // in the middle of a link: behind its answer to the greeting of a host that is not the one it knew.
+        let twice = conn.heard && conn.peer_acks;
+        let again = header.flags.contains(Flags::RETRANSMITTED) || twice;
         conn.heard = true;
         let duplicate = old && again;
         if duplicate {

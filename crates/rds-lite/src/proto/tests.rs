@@ -1,6 +1,7 @@
 //! Two cores and the frames between them, one by one: what no fabric shows.
 
 mod introduce;
+mod kernel;
 
 use super::*;
 use crate::rdma::{Cookie, Leased, MrFlags, Region, StillAlive};

@@ -28,7 +28,6 @@ pub(super) struct TcpLink {
     /// There is something for the writer, or the link is closed.
     changed: Condvar,
     closed: AtomicBool,
-    id: Mutex<Option<LinkId>>,
 }
 
 #[derive(Default)]
@@ -39,6 +38,10 @@ struct Sending {
     /// The kernel's buffer is full, and the writer is at it.
     full: bool,
     has_writer: bool,
+    /// What the host calls the link, once it has said so.
+    id: Option<LinkId>,
+    /// There was room again before the host could be told.
+    untold: bool,
 }
 
 impl TcpLink {
@@ -52,13 +55,12 @@ impl TcpLink {
             sending: Mutex::default(),
             changed: Condvar::new(),
             closed: AtomicBool::new(false),
-            id: Mutex::new(None),
         }))
     }
 
     /// Reads until the link ends, in this thread.
     pub(super) fn run(self: &Arc<Self>, id: LinkId) {
-        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
+        self.set_id(id);
         let ended = Reader::new(&self.socket).run(id, &self.sink);
         if let Err(error) = ended {
             tracing::debug!(?id, %error, "connection ended");
@@ -69,6 +71,18 @@ impl TcpLink {
             host.lost(id);
         }
         self.end();
+    }
+
+    /// The host sends from the moment that it has the link, so there may already have been news for it.
+    fn set_id(&self, id: LinkId) {
+        let untold = {
+            let mut sending = self.lock();
+            sending.id = Some(id);
+            std::mem::take(&mut sending.untold)
+        };
+        if untold && let Some(host) = self.sink.upgrade() {
+            host.writable(id);
+        }
     }
 
     pub(super) fn run_in_thread(self: &Arc<Self>, id: LinkId) {
@@ -153,8 +167,9 @@ impl TcpLink {
             }
             self.push(&mut sending, 0);
             sending.full = false;
+            let id = sending.id;
+            sending.untold = id.is_none();
             drop(sending);
-            let id = *self.id.lock().unwrap_or_else(PoisonError::into_inner);
             if let (Some(host), Some(id)) = (self.sink.upgrade(), id) {
                 host.writable(id);
             }
@@ -217,5 +232,77 @@ impl Link for TcpLink {
 
     fn close(&self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::Arrival;
+    use crate::proto::{Buf, Path, RdmaDone};
+    use bytes::Bytes;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc::{Sender, channel};
+    use std::time::Duration;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    struct Told(Mutex<Sender<LinkId>>);
+
+    impl Sink for Told {
+        fn accepted(&self, _: Path, _: Arc<dyn Link>) -> Option<LinkId> {
+            None
+        }
+        fn opened(&self, _: LinkId, _: Arc<dyn Link>) -> bool {
+            false
+        }
+        fn dial_wanted(&self, _: Path) {}
+        fn frames(&self, _: LinkId, _: &mut Vec<Arrival>) {}
+        fn buffer(&self, _: &[u8; HEADER_LEN]) -> Option<Buf> {
+            None
+        }
+        fn writable(&self, id: LinkId) {
+            self.0.lock().unwrap().send(id).unwrap();
+        }
+        fn rdma_done(&self, _: RdmaDone) {}
+        fn lost(&self, _: LinkId) {}
+    }
+
+    /// A host that reconnects with much to send fills the connection before it has told the link its
+    /// name. Room that comes in between must not be lost: nothing would be sent ever again.
+    #[test]
+    fn room_that_comes_before_the_name_is_told_with_it() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        let (told, tells) = channel();
+        let sink: Arc<dyn Sink> = Arc::new(Told(Mutex::new(told)));
+        let link = TcpLink::new(socket.into(), Arc::downgrade(&sink)).unwrap();
+
+        let frame = || Frame {
+            header: [0; HEADER_LEN],
+            payload: Bytes::from_static(&[0; 1 << 20]),
+        };
+        let mut sent = 0;
+        loop {
+            sent += HEADER_LEN + (1 << 20);
+            if !link.transmit(&mut vec![Transmission::Frame(frame())]) {
+                break;
+            }
+        }
+        peer.set_read_timeout(Some(LONG)).unwrap();
+        peer.read_exact(&mut vec![0; sent]).unwrap();
+        while link.lock().full {
+            std::thread::yield_now();
+        }
+
+        let id = LinkId {
+            conn: 3,
+            incarnation: 1,
+        };
+        link.run_in_thread(id);
+        assert_eq!(tells.recv_timeout(LONG), Ok(id));
+        link.close();
     }
 }

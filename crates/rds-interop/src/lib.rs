@@ -1,0 +1,14 @@
+//! rds-lite against the Linux kernel's RDS.
+//!
+//! An [`agent`] drives one of two [stacks](stack): rds-lite, or the kernel's RDS through its own
+//! [sockets](kernel). It does the [steps](step::Step) that it is sent: bind, send, receive, restart.
+//! The [`matrix`] is a list of cases, each of which has two agents talk to each other and verifies what
+//! arrives. `cargo xtask hw --interop` runs it in two virtual machines; in a test both agents are
+//! rds-lite, so that the cases themselves are tested everywhere.
+
+pub mod agent;
+pub mod kernel;
+pub mod load;
+pub mod matrix;
+pub mod stack;
+pub mod step;

@@ -1,0 +1,11 @@
+//! Messages that can be told apart and verified, and who sends and receives them.
+
+mod check;
+mod messages;
+mod ping;
+mod run;
+
+pub use check::{Checker, Order, Receipt, Wrong};
+pub use messages::{Messages, Sizes};
+pub use ping::ping;
+pub use run::{IfCongested, Sent, receive, send};

@@ -1,0 +1,149 @@
+//! The kernel's RDS.
+
+use super::{Buffers, Endpoint, Refusal, Stack};
+use crate::kernel::{self, Attachment, Datagram, KernelSocket, Transport};
+use anyhow::{Context, Result, bail};
+use rds_lite::wire::MAX_MESSAGE;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often a congested destination is tried again: the kernel wakes nobody for sure.
+const CONGESTED_PAUSE: Duration = Duration::from_millis(5);
+
+/// Writing to it ends all connections of RDS/TCP; what they began with, none, cannot be written.
+const TCP_SETTING: &str = "/proc/sys/net/rds/tcp/rds_tcp_sndbuf";
+const TCP_SEND_BUFFER: &str = "1048576";
+
+/// The buffers that sockets have, and may ask for. What systems come with is less than the longest message,
+/// which such sockets cannot send.
+const BUFFER_SETTINGS: &[&str] = &["wmem_default", "wmem_max", "rmem_default", "rmem_max"];
+const SOCKET_BUFFER: usize = 4 * MAX_MESSAGE;
+
+/// The kernel's RDS over one transport.
+pub struct KernelStack {
+    transport: Transport,
+}
+
+impl KernelStack {
+    /// The kernel's RDS, whose modules are loaded first. Also raises the system's bounds on buffers.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no such modules, or this is not root.
+    pub fn new(transport: Transport) -> Result<Self> {
+        for name in BUFFER_SETTINGS {
+            let path = format!("/proc/sys/net/core/{name}");
+            fs::write(&path, SOCKET_BUFFER.to_string())
+                .with_context(|| format!("cannot write {path}"))?;
+        }
+        call(&["modprobe", transport.module()])?;
+        Ok(Self { transport })
+    }
+}
+
+/// Runs a program to its end, which comes soon.
+fn call(line: &[&str]) -> Result<()> {
+    let [program, arguments @ ..] = line else {
+        bail!("no program");
+    };
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start {program}"))?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        bail!("`{}`: {}", line.join(" "), error.trim());
+    }
+    Ok(())
+}
+
+impl Stack for KernelStack {
+    fn name(&self) -> &'static str {
+        "kernel"
+    }
+
+    fn bind(&self, addr: SocketAddr, buffers: Buffers) -> Result<Arc<dyn Endpoint>> {
+        let socket = KernelSocket::bind(addr, self.transport, buffers.send, buffers.receive);
+        Ok(Arc::new(KernelEndpoint {
+            socket: socket.with_context(|| format!("cannot bind to {addr}"))?,
+            buffer: Mutex::new(vec![0; MAX_MESSAGE]),
+        }))
+    }
+
+    fn restart(&self) -> Result<()> {
+        let module = self.transport.module();
+        call(&["rmmod", module])?;
+        call(&["rmmod", "rds"])?;
+        call(&["modprobe", module])
+    }
+
+    fn cut(&self) -> Result<()> {
+        if self.transport != Transport::Tcp {
+            bail!(
+                "the kernel ends no connection of {} on request",
+                self.transport
+            );
+        }
+        Ok(fs::write(TCP_SETTING, TCP_SEND_BUFFER)?)
+    }
+
+    fn counters(&self) -> Result<BTreeMap<String, u64>> {
+        Ok(kernel::counters()?)
+    }
+}
+
+struct KernelEndpoint {
+    socket: KernelSocket,
+    buffer: Mutex<Vec<u8>>,
+}
+
+impl Endpoint for KernelEndpoint {
+    fn local_addr(&self) -> SocketAddr {
+        self.socket.local_addr()
+    }
+
+    fn send(&self, message: &[u8], to: SocketAddr) -> Result<(), Refusal> {
+        match self.socket.send(message, to, &Attachment::None) {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(Refusal::Full),
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => Err(Refusal::Congested),
+            Err(error) => Err(Refusal::Failed(error.into())),
+        }
+    }
+
+    fn wait_to_send(&self, _: SocketAddr, refusal: &Refusal, at_most: Duration) {
+        match refusal {
+            // To wait for congestion means to wait for input: there may be some that is not for this.
+            Refusal::Congested => std::thread::sleep(at_most.min(CONGESTED_PAUSE)),
+            // Whether the time is over or not, the next try tells.
+            _ => drop(self.socket.wait(true, at_most)),
+        }
+    }
+
+    fn receive(&self, into: &mut Vec<u8>, at_most: Duration) -> Result<Option<SocketAddr>> {
+        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        for last in [false, true] {
+            match self.socket.receive(&mut buffer) {
+                Ok(Datagram::Message { from, len, .. }) => {
+                    let bytes = buffer.get(..len).context("a message is too long")?;
+                    into.clear();
+                    into.extend_from_slice(bytes);
+                    return Ok(Some(from));
+                }
+                Ok(Datagram::Notices(_) | Datagram::Uncongested(_)) => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+            if !last {
+                self.socket.wait(false, at_most)?;
+            }
+        }
+        Ok(None)
+    }
+}
