@@ -67,7 +67,8 @@ pub use buffer::{DmaBuffer, MemoryRange, RawMemory};
 pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use config::{DrawOrder, Driver, PoolConfig};
 pub use error::{
-    BuildError, FlushError, InvalidateError, LeaseError, LeaseRefusal, Poisoned, PoisonedBy,
+    BuildError, FlushError, InvalidateError, LeaseError, LeaseRefusal, PendingError, Poisoned,
+    PoisonedBy, StillPending,
 };
 pub use exposure::Durations;
 pub use key::{KeyTag, Keys, LocalKey, RemoteKey};

@@ -113,7 +113,7 @@ impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> Lease<B, M, P> {
     pub fn release_pending(mut self) -> Pending<M> {
         let handback = Arc::new(Handback::new());
         self.end(Fate::Hand(Arc::clone(&handback)));
-        Pending::new(handback)
+        Pending::new(handback, Arc::clone(&self.pool.core.alarm))
     }
 
     /// Kills the key now, and returns the buffer: *invalidated* (promise 2).

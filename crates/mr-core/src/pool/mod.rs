@@ -6,6 +6,7 @@
 //! [`quarantine`].
 
 mod abroad;
+mod alarm;
 mod build;
 mod burial;
 mod census;
@@ -19,7 +20,7 @@ mod handback;
 mod kill;
 mod lease;
 mod map;
-#[cfg(all(test, loom))]
+#[cfg(all(test, model))]
 mod models;
 mod patience;
 mod quarantine;
@@ -58,7 +59,8 @@ const FLUSHES_PER_STEP: usize = 16;
 /// `M` is the type of the buffers; the pool owns each from its lease until its key is dead. All
 /// methods may be called from any thread; share the pool by reference or in an [`Arc`].
 ///
-/// Dropping the pool shuts it down, waiting for a flush under way at most the flush timeout.
+/// Dropping the pool shuts it down, waiting for a flush under way at most the flush timeout; as with
+/// [`shutdown`](Self::shutdown), that bound needs [`Driver::Thread`](crate::Driver::Thread).
 pub struct Pool<B: MrBackend, M: DmaBuffer = Vec<u8>> {
     core: Arc<Core<B, M>>,
     flusher: Mutex<Option<Flusher>>,
@@ -242,7 +244,8 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
     /// then frees its region when it ends. Buffers can be reclaimed afterwards.
     ///
     /// The flusher calls the backend, so this returns in time even if the backend never does. With
-    /// [`Driver::Manual`](crate::Driver::Manual) it is the caller who calls it, for as long as it takes.
+    /// [`Driver::Manual`](crate::Driver::Manual) it is the caller who calls it, and nobody can call a
+    /// backend back: then this lasts for as long as the calls that it makes, whatever `deadline` says.
     pub fn shutdown(&self, deadline: Duration) -> ShutdownReport {
         let deadline = Deadline::after(deadline);
         self.core.close();

@@ -26,7 +26,9 @@ impl World {
             Step::PeerInvalidates(index) => self.peer_invalidates(index),
             Step::Poll(index) => self.wait_for(index, Pending::try_take),
             Step::WaitForNoTime(index) => {
-                self.wait_for(index, |pending| pending.wait_timeout(Duration::ZERO));
+                self.wait_for(index, |pending| {
+                    pending.wait_timeout(Duration::ZERO).map_err(|e| e.pending)
+                });
             }
             Step::DropPending(index) => self.drop_pending(index),
             Step::LeaveToPool(index) => self.leave_to_pool(index),

@@ -17,7 +17,7 @@ pub struct LinkKind {
     /// How two sides tell each other who they are.
     pub greeting: Greeting,
     /// Whether every peer acknowledges. If not, those do that put checksums on their headers; what
-    /// goes to the others counts as arrived when the fabric has taken it.
+    /// goes to the others counts as arrived when the fabric says that the peer's side of it has it.
     pub always_acks: bool,
     /// Messages between two that ask for an acknowledgement, unless the host says otherwise.
     pub packets_per_ack: u32,
@@ -100,8 +100,12 @@ pub(crate) struct Connection {
     pub(crate) credits: Credits,
     /// The fabric takes no more for now.
     pub(crate) blocked: bool,
+    /// Bytes of all frames of this link.
+    pub(crate) stream: u64,
     pub(crate) packet_budget: u32,
     pub(crate) byte_budget: u64,
+    /// What messages are charged since the last that asked for an acknowledgement.
+    pub(crate) unasked: usize,
     pub(crate) acked: u64,
     /// The highest number that has left this host.
     pub(crate) last_tx: u64,
@@ -129,6 +133,7 @@ pub(crate) struct Connection {
     pub(crate) greet_by: Option<Time>,
     pub(crate) ack_at: Option<Time>,
     pub(crate) ack_by: Option<Time>,
+    pub(crate) look_at: Option<Time>,
     pub(crate) map_at: Option<Time>,
     pub(crate) shed_until: Option<Time>,
     pub(crate) backoff: Option<Duration>,
@@ -157,8 +162,10 @@ impl Connection {
             granted: 0,
             credits: Credits::default(),
             blocked: false,
+            stream: 0,
             packet_budget: config.max_unacked_packets.unwrap_or(kind.packets_per_ack),
             byte_budget: config.max_unacked_bytes,
+            unasked: 0,
             acked: 0,
             last_tx: 0,
             probe_due: false,
@@ -179,6 +186,7 @@ impl Connection {
             greet_by: None,
             ack_at: None,
             ack_by: None,
+            look_at: None,
             map_at: None,
             shed_until: None,
             backoff: None,
@@ -246,6 +254,7 @@ impl Connection {
             self.greet_by,
             self.ack_at,
             self.ack_by,
+            self.look_at,
             self.map_at,
             self.shed_until,
         ];
@@ -267,6 +276,7 @@ impl Connection {
         self.fence = None;
         self.fence_next = false;
         self.blocked = false;
+        self.stream = 0;
         self.probe_due = false;
         self.map_due = false;
         self.map_rest = Bytes::new();
@@ -277,6 +287,7 @@ impl Connection {
         self.greet_by = None;
         self.ack_at = None;
         self.ack_by = None;
+        self.look_at = None;
         self.ack_tries = 0;
         self.map_at = None;
         self.shed_until = None;

@@ -119,6 +119,12 @@ impl Core {
             if due(self.conns[index].ack_by) {
                 self.miss_ack(now, index);
             }
+            if due(self.conns[index].look_at) {
+                let conn = &mut self.conns[index];
+                conn.look_at = None;
+                let link = conn.link();
+                self.events.push(Event::Look(link));
+            }
             if due(self.conns[index].map_at) {
                 self.refresh_map(now, index);
             }

@@ -1,16 +1,20 @@
 //! From the queue of a connection to the fabric.
 
-use crate::proto::connection::Head;
+use crate::proto::connection::{Connection, Head};
 use crate::proto::outgoing::OpStage;
 use crate::proto::socket::MessageFate;
 use crate::proto::{Core, Event, Frame, LinkId, LinkState, OpKind, Transmission, seq};
-use crate::wire::{Ext, ExtArea, Flags, Header, MAP_LEN, PROBE_PORT};
+use crate::wire::{Ext, ExtArea, Flags, HEADER_LEN, Header, MAP_LEN, PROBE_PORT};
 use bytes::Bytes;
 use mr_core::Time;
 
 /// Frames and bytes that one call fetches at most, but for the fragments of one congestion map.
 const MAX_FRAMES: usize = 64;
 const MAX_BYTES: usize = 1 << 20;
+
+/// How often a sender whose buffer is half full asks for an acknowledgement while it sends as much as
+/// the buffer holds. The kernel asks with each message, and has no use for most of the answers.
+const ASKS_PER_BUFFER: usize = 8;
 
 impl Core {
     /// Moves what is to be sent now to `into`, in order. Says whether that was all; if not, call
@@ -38,7 +42,7 @@ impl Core {
             };
             conn.ack_due = false;
             conn.ack_at = None;
-            into.push(frame(&header, Bytes::new()));
+            conn.push(into, &header, Bytes::new(), false);
         }
         let more = self.conns[index].can_send();
         if !more {
@@ -83,7 +87,8 @@ impl Core {
         let conn = &mut self.conns[index];
         if conn.probe_due {
             conn.probe_due = false;
-            into.push(frame(&self.probe(), Bytes::new()));
+            let probe = self.probe();
+            self.conns[index].push(into, &probe, Bytes::new(), false);
             return Some(0);
         }
         if conn.state != LinkState::Up || conn.blocked || !conn.credits.allow() {
@@ -147,13 +152,19 @@ impl Core {
             return;
         };
         let half_full = first.sock.and_then(|sock| self.sockets.get(sock));
-        let half_full = half_full.is_some_and(|state| state.out_bytes >= state.send_buffer / 2);
+        conn.unasked += first.charge();
+        let unasked = conn.unasked;
+        let half_full = half_full.is_some_and(|state| {
+            let eighth = state.send_buffer / ASKS_PER_BUFFER;
+            state.out_bytes >= state.send_buffer / 2 && unasked >= eighth
+        });
         let len = first.payload.len() as u64;
         let has_op = !matches!(first.op, OpStage::None);
         let spent = conn.packet_budget == 0 || conn.byte_budget < len;
         let mut flags = Flags::empty();
         if spent || half_full || first.again || has_op {
             flags |= Flags::ACK_REQUIRED;
+            conn.unasked = 0;
             conn.packet_budget = packets;
             conn.byte_budget = bytes;
             self.counters.send_ack_required += 1;
@@ -203,12 +214,9 @@ impl Core {
         head.sent = end;
         let fence = std::mem::take(&mut head.fence);
         let len = payload.len();
-        into.push(Transmission::Frame(Frame {
-            header: header.encode(),
-            payload,
-            fence,
-        }));
-        if end == first.payload.len() {
+        let done = end == first.payload.len();
+        conn.push(into, &header, payload, fence);
+        if done {
             self.finish_message(now, index);
         }
         Some(len)
@@ -216,10 +224,11 @@ impl Core {
 
     fn finish_message(&mut self, now: Time, index: usize) {
         let conn = &mut self.conns[index];
-        conn.head = None;
-        let Some(message) = conn.queue.pop_front() else {
+        let flags = conn.head.take().map(|head| head.flags);
+        let Some(mut message) = conn.queue.pop_front() else {
             return;
         };
+        message.end = conn.stream;
         if message.sock.is_none() {
             conn.pongs = conn.pongs.saturating_sub(1);
         }
@@ -231,8 +240,9 @@ impl Core {
                 self.arm(by);
             }
         } else {
-            conn.acked = message.seq;
-            self.settle(message, MessageFate::Arrived);
+            conn.keep_unacked(message);
+            let soon = flags.is_some_and(|flags| flags.contains(Flags::ACK_REQUIRED));
+            self.look_later(now, index, soon);
         }
     }
 
@@ -257,7 +267,7 @@ impl Core {
             credit: conn.credits.spend(),
             ..Header::default()
         };
-        into.push(frame(&header, payload));
+        conn.push(into, &header, payload, false);
         len
     }
 
@@ -278,10 +288,13 @@ impl Core {
     }
 }
 
-fn frame(header: &Header, payload: Bytes) -> Transmission {
-    Transmission::Frame(Frame {
-        header: header.encode(),
-        payload,
-        fence: false,
-    })
+impl Connection {
+    fn push(&mut self, into: &mut Vec<Transmission>, header: &Header, payload: Bytes, fence: bool) {
+        self.stream += (HEADER_LEN + payload.len()) as u64;
+        into.push(Transmission::Frame(Frame {
+            header: header.encode(),
+            payload,
+            fence,
+        }));
+    }
 }

@@ -1,19 +1,26 @@
 //! One connection: the sending half.
 
-use super::reader::Reader;
-use super::{reset, start_thread};
-use crate::fabric::{Link, Sink};
+use super::custody::{Custody, Loan};
+use super::reader::{Mode, Reader};
+use super::{queue, reset, start_thread};
+use crate::fabric::{Bell, Link, Sink};
 use crate::proto::{Frame, LinkId, Transmission};
 use crate::wire::HEADER_LEN;
 use socket2::Socket;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 /// Frames per system call: two slices each.
 const FRAMES_AT_ONCE: usize = 64;
+
+/// How long a replaced connection has to hand over what has arrived on it: a second in all.
+const FINISH_GLANCES: u32 = 1000;
+const FINISH_PAUSE: Duration = Duration::from_millis(1);
 
 /// Linux's flags of `send`: return rather than wait; and no signal if the peer is gone.
 const MSG_DONTWAIT: i32 = 0x40;
@@ -28,6 +35,9 @@ pub(super) struct TcpLink {
     /// There is something for the writer, or the link is closed.
     changed: Condvar,
     closed: AtomicBool,
+    /// Bytes that the kernel has taken.
+    taken: AtomicU64,
+    custody: Custody,
 }
 
 #[derive(Default)]
@@ -55,14 +65,15 @@ impl TcpLink {
             sending: Mutex::default(),
             changed: Condvar::new(),
             closed: AtomicBool::new(false),
+            taken: AtomicU64::new(0),
+            custody: Custody::default(),
         }))
     }
 
     /// Reads until the link ends, in this thread.
     pub(super) fn run(self: &Arc<Self>, id: LinkId) {
         self.set_id(id);
-        let ended = Reader::new(&self.socket).run(id, &self.sink);
-        if let Err(error) = ended {
+        if let Err(error) = self.read(id) {
             tracing::debug!(?id, %error, "connection ended");
         }
         if !self.closed.load(Ordering::SeqCst)
@@ -82,6 +93,17 @@ impl TcpLink {
         };
         if untold && let Some(host) = self.sink.upgrade() {
             host.writable(id);
+        }
+    }
+
+    fn read(&self, id: LinkId) -> io::Result<()> {
+        let mut reader = Box::new(Reader::new());
+        loop {
+            reader.read(&self.socket, Mode::Wait, id, &self.sink)?;
+            match self.custody.lend(reader) {
+                Some(back) => reader = back,
+                None => return Ok(()),
+            }
         }
     }
 
@@ -108,6 +130,7 @@ impl TcpLink {
         self.closed.store(true, Ordering::SeqCst);
         // Wakes whoever reads or writes. It fails if the peer was faster; that is as good.
         let _ = self.socket.shutdown(Shutdown::Both);
+        self.custody.end();
         // A writer that is about to sleep holds the lock from its last look until it sleeps.
         drop(self.lock());
         self.changed.notify_all();
@@ -117,11 +140,34 @@ impl TcpLink {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reads for an application until its patience is over.
+    fn read_for(
+        &self,
+        mut reader: Box<Reader>,
+        bell: &Bell,
+        patience: &dyn Fn() -> Option<Duration>,
+    ) -> io::Result<()> {
+        let id = self.lock().id.ok_or(io::ErrorKind::NotConnected)?;
+        reader.spin.begin();
+        while let Some(most) = patience() {
+            if reader.read(&self.socket, Mode::Look, id, &self.sink)? {
+                reader.spin.found();
+            } else if !reader.spin.again() {
+                bell.sleep(Some(self.socket.as_fd()), most, || patience().is_none())?;
+            }
+        }
+        self.custody.give_back(reader);
+        Ok(())
+    }
+
     /// Sends as much as possible. Says whether that was all.
     fn push(&self, sending: &mut Sending, flags: i32) -> bool {
         while !sending.frames.is_empty() && !self.closed.load(Ordering::SeqCst) {
             match self.push_some(sending, flags) {
-                Ok(sent) => sending.advance(sent),
+                Ok(sent) => {
+                    self.taken.fetch_add(sent as u64, Ordering::SeqCst);
+                    sending.advance(sent);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
@@ -195,6 +241,25 @@ impl TcpLink {
     }
 }
 
+/// Waits, bounded, until all that has arrived on a connection is with the host, and ends it. The peer has
+/// replaced it, and knows from its TCP what has arrived: it will not send that again.
+pub(super) fn finish(link: &Weak<TcpLink>) {
+    let open = |link: &Weak<TcpLink>| {
+        link.upgrade()
+            .filter(|link| !link.closed.load(Ordering::SeqCst))
+    };
+    if let Some(link) = open(link) {
+        // The reader takes what there is, and then sees the end.
+        let _ = link.socket.shutdown(Shutdown::Read);
+    }
+    for _ in 0..FINISH_GLANCES {
+        if open(link).is_none() {
+            return;
+        }
+        std::thread::sleep(FINISH_PAUSE);
+    }
+}
+
 impl Sending {
     fn advance(&mut self, sent: usize) {
         self.gone += sent;
@@ -233,6 +298,34 @@ impl Link for TcpLink {
     fn close(&self) {
         self.end();
     }
+
+    fn arrived(&self) -> Option<u64> {
+        // In this order: what the kernel takes in between counts as not arrived.
+        let taken = self.taken.load(Ordering::SeqCst);
+        let queued = queue::unacknowledged(&self.socket)?;
+        Some(taken.saturating_sub(queued))
+    }
+
+    fn serve(&self, bell: &Arc<Bell>, patience: &dyn Fn() -> Option<Duration>) -> bool {
+        while let Some(most) = patience() {
+            let waited = match self.custody.borrow(bell) {
+                Loan::Reader(reader) => self.read_for(reader, bell, patience),
+                Loan::Later => bell.sleep(None, most, || patience().is_none()),
+                Loan::Over => return false,
+            };
+            if let Err(error) = waited {
+                tracing::debug!(%error, "connection ended");
+                // The connection's thread says so to the host.
+                self.custody.end();
+                return false;
+            }
+        }
+        true
+    }
+
+    fn recall(&self) {
+        self.custody.recall();
+    }
 }
 
 #[cfg(test)]
@@ -244,7 +337,6 @@ mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
     use std::sync::mpsc::{Sender, channel};
-    use std::time::Duration;
 
     const LONG: Duration = Duration::from_secs(20);
 
