@@ -43,9 +43,10 @@ pub struct LinkId {
 /// What the core wants of its driver.
 #[derive(Debug)]
 pub enum Event {
-    /// Make a link. The answer is [`Core::opened`](crate::proto::Core::opened) or
-    /// [`Core::lost`](crate::proto::Core::lost).
-    Dial(LinkId, Path),
+    /// Make a link, and say these bytes to the peer if the fabric can. The answer is
+    /// [`Core::opened`](crate::proto::Core::opened),
+    /// [`Core::rejected`](crate::proto::Core::rejected) or [`Core::lost`](crate::proto::Core::lost).
+    Dial(LinkId, Path, Vec<u8>),
     /// Let go of this link; nothing is expected any more.
     Drop(LinkId, DropReason),
     /// Fetch what is to be sent: [`Core::transmit`](crate::proto::Core::transmit).
@@ -88,6 +89,9 @@ pub enum DropReason {
     /// Messages were shed for want of buffers; a new link brings them again.
     #[error("messages were shed for want of receive buffers")]
     Shed,
+    /// The peer speaks no version that this side does, or is somebody else.
+    #[error("the peer speaks another version, or has another address than was dialled")]
+    Incompatible,
     /// The peer has made another link.
     #[error("the peer has made another link")]
     Replaced,
@@ -106,6 +110,9 @@ pub struct Frame {
     pub header: [u8; HEADER_LEN],
     /// The payload of this fragment.
     pub payload: Bytes,
+    /// It must not arrive before the RDMA reads in front of it have ended. Only where the fabric
+    /// [can](crate::proto::LinkKind::fences).
+    pub fence: bool,
 }
 
 /// What goes to the fabric, in this order.

@@ -32,15 +32,17 @@ impl Core {
         }
         let conn = &mut self.conns[index];
         let between = conn.head.is_none() && conn.map_rest.is_empty();
-        if conn.ack_due && between && !conn.blocked && into.len() < MAX_FRAMES {
+        let held = conn.blocked || !conn.credits.allow();
+        if conn.ack_due && between && !held && into.len() < MAX_FRAMES {
             self.counters.ib_ack_sent += 1;
             let header = Header {
-                ack: conn.last_rx,
+                ack: conn.acknowledgement(),
+                credit: conn.credits.spend(),
                 ..Header::default()
             };
             conn.ack_due = false;
             conn.ack_at = None;
-            conn.push(into, &header, Bytes::new());
+            conn.push(into, &header, Bytes::new(), false);
         }
         let more = self.conns[index].can_send();
         if !more {
@@ -86,10 +88,10 @@ impl Core {
         if conn.probe_due {
             conn.probe_due = false;
             let probe = self.probe();
-            self.conns[index].push(into, &probe, Bytes::new());
+            self.conns[index].push(into, &probe, Bytes::new(), false);
             return Some(0);
         }
-        if conn.state != LinkState::Up || conn.blocked {
+        if conn.state != LinkState::Up || conn.blocked || !conn.credits.allow() {
             return None;
         }
         if conn.head.is_some() {
@@ -108,7 +110,9 @@ impl Core {
             && let OpStage::Queued(work, fence) = std::mem::replace(&mut first.op, OpStage::None)
         {
             first.op = OpStage::Posted(work.op);
-            if fence {
+            if fence && self.kind.fences {
+                conn.fence_next = true;
+            } else if fence {
                 conn.fence = Some(work.op);
             }
             let len = match &work.kind {
@@ -172,7 +176,15 @@ impl Core {
             flags |= Flags::RETRANSMITTED;
             self.counters.lite_retransmitted += 1;
         }
-        conn.head = Some(Head { sent: 0, flags });
+        if seq::before(conn.last_tx, first.seq) || conn.last_tx == 0 {
+            conn.last_tx = first.seq;
+        }
+        let fence = std::mem::take(&mut conn.fence_next);
+        conn.head = Some(Head {
+            sent: 0,
+            flags,
+            fence,
+        });
     }
 
     fn next_fragment(
@@ -183,13 +195,15 @@ impl Core {
     ) -> Option<usize> {
         let fragment = self.kind.fragment;
         let conn = &mut self.conns[index];
+        let ack = conn.acknowledgement();
         let head = conn.head.as_mut()?;
         let first = conn.queue.front()?;
         let end = first.payload.len().min(head.sent + fragment);
         let payload = first.payload.slice(head.sent..end);
         let header = Header {
-            ack: conn.last_rx,
+            ack,
             flags: head.flags,
+            credit: conn.credits.spend(),
             ..first.header()
         };
         if conn.ack_due {
@@ -198,9 +212,10 @@ impl Core {
         conn.ack_due = false;
         conn.ack_at = None;
         head.sent = end;
+        let fence = std::mem::take(&mut head.fence);
         let len = payload.len();
         let done = end == first.payload.len();
-        conn.push(into, &header, payload);
+        conn.push(into, &header, payload, fence);
         if done {
             self.finish_message(now, index);
         }
@@ -248,10 +263,11 @@ impl Core {
         let header = Header {
             len: MAP_LEN as u32,
             flags: Flags::CONG_BITMAP,
-            ack: conn.last_rx,
+            ack: conn.acknowledgement(),
+            credit: conn.credits.spend(),
             ..Header::default()
         };
-        conn.push(into, &header, payload);
+        conn.push(into, &header, payload, false);
         len
     }
 
@@ -273,11 +289,12 @@ impl Core {
 }
 
 impl Connection {
-    fn push(&mut self, into: &mut Vec<Transmission>, header: &Header, payload: Bytes) {
+    fn push(&mut self, into: &mut Vec<Transmission>, header: &Header, payload: Bytes, fence: bool) {
         self.stream += (HEADER_LEN + payload.len()) as u64;
         into.push(Transmission::Frame(Frame {
             header: header.encode(),
             payload,
+            fence,
         }));
     }
 }
