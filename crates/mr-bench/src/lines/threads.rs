@@ -25,21 +25,22 @@ const STRIDE: usize = 1000;
 const STRIDES: usize = 100;
 
 pub(crate) fn measure(setting: &Setting) -> Result<Vec<Line>> {
-    let pool = pool(
-        REGIONS,
-        DrawOrder::Random,
-        Threshold::regions(BATCH as u32)?,
-    )?;
+    let make = || {
+        let policy = Threshold::regions(BATCH as u32)?;
+        pool(REGIONS, DrawOrder::Random, policy)
+    };
     let workers = [
         Mutex::new(buffers(REGIONS / 2)),
         Mutex::new(buffers(REGIONS / 2)),
     ];
-    let [two, one] = scaling(setting, &|worker| {
-        let mut buffers = workers[worker]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        stride(&pool, &mut buffers)
-    })?;
+    let stride = |pool, worker: usize| {
+        let buffers = workers[worker].lock();
+        stride(pool, &mut buffers.unwrap_or_else(PoisonError::into_inner))
+    };
+    let pool = make()?;
+    let [two, one] = scaling(setting, &|worker| stride(&pool, worker))?;
+    let apart = [make()?, make()?];
+    let [two_apart, one_apart] = scaling(setting, &|worker| stride(&apart[worker], worker))?;
     let queue = ArrayQueue::new(REGIONS);
     (0..BATCH).try_for_each(|index| queue.push(index).map_err(|_| anyhow!("full")))?;
     let [two_queue, one_queue] = scaling(setting, &|_| pop_and_push(&queue))?;
@@ -47,6 +48,13 @@ pub(crate) fn measure(setting: &Setting) -> Result<Vec<Line>> {
         Line::ratio("two threads on one pool", &two, "one thread", &one)
             .unit("M/s")
             .wanted(Wanted::AtLeast(1.7)),
+        Line::ratio(
+            "two threads on a pool each",
+            &two_apart,
+            "one thread",
+            &one_apart,
+        )
+        .unit("M/s"),
         Line::ratio(
             "two threads on one ArrayQueue",
             &two_queue,

@@ -56,11 +56,11 @@ pub fn a_key_that_the_peer_hears_of_works<H: ChainedHarness>(trial: &Trial<H>) -
             .map_chained(&mut region, range, ALL, tag, &mut request)
             .unwrap();
         assert_eq!(trial.harness.hear(), Ok(keys.remote));
-        trial.assert_writes(Trial::<H>::place_of(&memory, keys), &[round; 3]);
+        trial.assert_writes(trial.place_of(&memory, keys), &[round; 3]);
         trial.invalidate(&mut region);
         assert_eq!(memory.as_ref()[..4], [round, round, round, 0]);
         if round % 10 == 9 {
-            trial.assert_write_refused(Trial::<H>::place_of(&memory, keys));
+            trial.assert_write_refused(trial.place_of(&memory, keys));
         }
     }
     Verdict::Holds
@@ -83,7 +83,7 @@ pub fn requests_behind_a_batch_of_maps_arrive_in_order<H: ChainedHarness>(
             .collect();
         for (n, (memory, keys)) in memory.iter().zip(&keys).enumerate() {
             assert_eq!(trial.harness.hear(), Ok(keys.remote), "request {n}");
-            trial.assert_writes(Trial::<H>::place_of(memory, *keys), &[round, n as u8, 7]);
+            trial.assert_writes(trial.place_of(memory, *keys), &[round, n as u8, 7]);
         }
         regions
             .iter_mut()
@@ -91,7 +91,7 @@ pub fn requests_behind_a_batch_of_maps_arrive_in_order<H: ChainedHarness>(
         for (n, memory) in memory.iter().enumerate() {
             assert_eq!(memory.as_ref()[..4], [round, n as u8, 7, 0]);
         }
-        trial.assert_write_refused(Trial::<H>::place_of(&memory[39], keys[39]));
+        trial.assert_write_refused(trial.place_of(&memory[39], keys[39]));
     }
     Verdict::Holds
 }

@@ -35,8 +35,9 @@ impl<H: Harness> Trial<H> {
     }
 
     /// Where a peer finds the memory through these keys.
-    pub(super) fn place_of(memory: &H::Memory, keys: Keys) -> Place {
+    pub(super) fn place_of(&self, memory: &H::Memory, keys: Keys) -> Place {
         let addr = memory.as_ref().as_ptr().expose_provenance() as u64;
+        let addr = self.backend().capabilities().remote_addr(addr);
         let key = keys.remote;
         Place { key, addr }
     }
@@ -61,7 +62,7 @@ pub fn a_batch_of_maps_gives_each_its_key<H: Harness>(trial: &Trial<H>) -> Verdi
         let places: Vec<_> = memory
             .iter()
             .zip(&keys)
-            .map(|(memory, keys)| Trial::<H>::place_of(memory, *keys))
+            .map(|(memory, keys)| trial.place_of(memory, *keys))
             .collect();
         for (n, place) in places.iter().enumerate() {
             if trial.backend().capabilities().tag_bits == 8 {
@@ -134,7 +135,7 @@ pub(super) fn check_half_way<H: Harness>(
         match answer {
             Some(Ok(keys)) => {
                 assert!(n < failed, "{n}");
-                trial.assert_writes(Trial::<H>::place_of(memory, *keys), b"mapped");
+                trial.assert_writes(trial.place_of(memory, *keys), b"mapped");
             }
             Some(Err(error)) => {
                 assert_eq!(n, failed, "{error}");

@@ -1,10 +1,10 @@
-//! rds_pool_start: how a pool comes to be.
+//! How a pool comes to be.
 
-use crate::exposure::Ledger;
 use crate::pool::Pool;
 use crate::pool::abroad::Abroad;
 use crate::pool::alarm::Alarm;
 use crate::pool::core::Core;
+use crate::pool::credit::Budget;
 use crate::pool::depot::Depot;
 use crate::pool::driver::Flusher;
 use crate::pool::gate::Gate;
@@ -25,6 +25,9 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Regions with their numbers.
+type Numbered<B> = Vec<(u32, <B as MrBackend>::Region)>;
 
 /// The most regions that a thread fetches at a time.
 const MAGAZINE: u32 = 64;
@@ -100,8 +103,15 @@ impl<B: MrBackend> PoolBuilder<B> {
             Some(seed) => ChaCha8Rng::seed_from_u64(seed),
             None => ChaCha8Rng::from_os_rng(),
         };
-        let mut slots = alloc_all(&backend, config.capacity, &mut random)?;
-        shuffle(&mut slots, &mut random);
+        let mut regions = alloc_all(&backend, config.capacity)?;
+        shuffle(&mut regions, &mut random);
+        // Shuffled first and boxed afterwards, so that slots which come next to each other in memory
+        // are in one magazine: a cache line that holds parts of two is used by one thread.
+        let new_slot = |(id, region)| -> Boxed<B, M> {
+            let tag = KeyTag::new(random.next_u32() as u8);
+            Box::new(Slot::new(region, id, tag))
+        };
+        let mut slots: Vec<_> = regions.into_iter().map(new_slot).collect();
         let clock = clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let shards = |_| {
             let random = ChaCha8Rng::seed_from_u64(random.next_u64());
@@ -114,18 +124,18 @@ impl<B: MrBackend> PoolBuilder<B> {
         let core = Arc::new(Core {
             backend,
             policy,
-            gate: Gate::new(clock.now()),
+            gate: CachePadded::new(Gate::new(clock.now())),
             clock,
             capabilities,
-            ledgers: shards.iter().map(|_| Mutex::new(Ledger::new())).collect(),
             shards,
-            depot,
+            depot: CachePadded::new(depot),
             queue: Queue::new(),
-            quarantine: Mutex::new(Quarantine::new()),
-            unclaimed: Mutex::new(Unclaimed::new(config.max_unclaimed())),
-            abroad: Abroad::new(),
+            quarantine: CachePadded::new(Mutex::new(Quarantine::new())),
+            unclaimed: CachePadded::new(Unclaimed::new(config.max_unclaimed())),
+            abroad: CachePadded::new(Abroad::new()),
             alarm: Arc::new(Alarm::new()),
-            due_at: AtomicU64::new(u64::MAX),
+            due_at: CachePadded::new(AtomicU64::new(u64::MAX)),
+            budget: CachePadded::new(Budget::new()),
             over_bound: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             poisoned: AtomicU8::new(0),
@@ -151,45 +161,35 @@ impl<B: MrBackend> PoolBuilder<B> {
 }
 
 /// Makes all regions, or none.
-fn alloc_all<B: MrBackend, M: DmaBuffer>(
-    backend: &B,
-    wanted: u32,
-    random: &mut ChaCha8Rng,
-) -> Result<Vec<Boxed<B, M>>, BuildError<B::Error>> {
-    let mut slots: Vec<Boxed<B, M>> = Vec::with_capacity(wanted as usize);
+fn alloc_all<B: MrBackend>(backend: &B, wanted: u32) -> Result<Numbered<B>, BuildError<B::Error>> {
+    let mut regions = Vec::with_capacity(wanted as usize);
     for id in 0..wanted {
         match catch_unwind(AssertUnwindSafe(|| backend.alloc())) {
-            Ok(Ok(region)) => {
-                let tag = KeyTag::new(random.next_u32() as u8);
-                slots.push(Box::new(Slot::new(region, id, tag)));
-            }
+            Ok(Ok(region)) => regions.push((id, region)),
             Ok(Err(source)) => {
                 return Err(BuildError::Alloc {
                     made: id,
                     wanted,
                     source,
-                    leaked: free_all(backend, slots),
+                    leaked: free_all(backend, regions),
                 });
             }
             // There is no pool yet that could be poisoned: it is the caller's panic.
             Err(panic) => {
-                free_all(backend, slots);
+                free_all(backend, regions);
                 resume_unwind(panic);
             }
         }
     }
-    Ok(slots)
+    Ok(regions)
 }
 
 /// Frees all regions; how many could not be freed, and why the first could not. One whose freeing
 /// panicked is gone.
-fn free_all<B: MrBackend, M: DmaBuffer>(
-    backend: &B,
-    slots: Vec<Boxed<B, M>>,
-) -> Option<(u32, B::Error)> {
+fn free_all<B: MrBackend>(backend: &B, regions: Numbered<B>) -> Option<(u32, B::Error)> {
     let mut leaked = None;
-    for slot in slots {
-        let freed = catch_unwind(AssertUnwindSafe(|| backend.dealloc(slot.region)));
+    for (_, region) in regions {
+        let freed = catch_unwind(AssertUnwindSafe(|| backend.dealloc(region)));
         if let Ok(Err(failure)) = freed {
             let (count, first) = leaked.unwrap_or((0, failure.error));
             leaked = Some((count + 1, first));

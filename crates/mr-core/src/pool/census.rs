@@ -31,10 +31,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     pub(crate) fn stats(&self) -> PoolStats {
+        self.settle_all();
         let mut ledger = Ledger::new();
-        for own in &self.ledgers {
-            ledger.merge(&own.lock());
-        }
         let now = self.now();
         let mut tally = Tally::default();
         let wards = self.quarantine.lock().wards();
@@ -47,16 +45,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         for shard in &self.shards {
             let shard = shard.lock();
             tally.merge(&shard.tally);
+            ledger.merge(&shard.ledger);
             let glance = shard.glance();
             alive.merge(&glance.sum);
             oldest = earlier(oldest, glance.oldest);
         }
         let flushes = self.gate.record();
         let refused = self.refused.load(Ordering::Relaxed);
-        let (unclaimed, unclaimed_dropped) = {
-            let unclaimed = self.unclaimed.lock();
-            (count(unclaimed.len()), unclaimed.dropped())
-        };
         PoolStats {
             regions: self.regions(),
             leases: tally.out.saturating_sub(tally.unmapped),
@@ -67,12 +62,12 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             worn: tally.worn,
             tag_wraps: tally.tag_wraps,
             leased: Load {
-                keys: tally.out.saturating_sub(tally.back),
-                bytes: tally.bytes_out.saturating_sub(tally.bytes_back),
+                keys: u64::try_from(tally.leased).unwrap_or(0),
+                bytes: u64::try_from(tally.leased_bytes).unwrap_or(0),
             },
             peak_leased: Load {
-                keys: tally.peak_leased,
-                bytes: tally.peak_leased_bytes,
+                keys: u64::try_from(tally.peak_leased).unwrap_or(0),
+                bytes: u64::try_from(tally.peak_leased_bytes).unwrap_or(0),
             },
             flushes: flushes.flushes,
             flushed_regions: flushes.regions,
@@ -89,8 +84,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             exposure: exposure(ledger, &alive, oldest, now),
             quarantines: wards.ever,
             leaked: wards.leaked,
-            unclaimed,
-            unclaimed_dropped,
+            unclaimed: count(self.unclaimed.count()),
+            unclaimed_dropped: self.unclaimed.dropped(),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What all parts of a pool share.
 
 use crate::clock::{Clock, Deadline};
-use crate::exposure::Ledger;
 use crate::pool::abroad::{Abroad, Journey};
 use crate::pool::alarm::Alarm;
+use crate::pool::credit::{Budget, Look};
 use crate::pool::depot::Depot;
 use crate::pool::gate::Gate;
 use crate::pool::quarantine::Quarantine;
-use crate::pool::shard::{Boxed, Credit, Shard, count};
+use crate::pool::shard::{Boxed, Shard, count};
 use crate::pool::slot::{Slot, StaleSum};
 use crate::pool::unclaimed::Unclaimed;
 use crate::pool::wait::Queue;
@@ -24,8 +24,11 @@ use std::sync::Arc;
 /// A shard with its lock, on cache lines of its own.
 type Locked<B, M> = CachePadded<ShortLock<Shard<B, M>>>;
 
-/// The shared state of a pool. No two of its locks are held at the same time, except a waiter's
-/// under the queue's, and that of `abroad` under a shard's; and none during a call of the backend, the policy or a buffer's drop.
+/// The shared state of a pool. What changes with every look or flush is on lines of its own: the
+/// rest is read by every lease. No two of its locks are held at the same time, except a waiter's
+/// under the queue's, and those of
+/// `abroad` and `budget` under a shard's; and none during a call of the backend, the policy or a
+/// buffer's drop.
 pub(crate) struct Core<B: MrBackend, M> {
     pub(crate) backend: B,
     pub(crate) policy: Box<dyn InvalidationPolicy>,
@@ -33,17 +36,16 @@ pub(crate) struct Core<B: MrBackend, M> {
     pub(crate) config: PoolConfig,
     pub(crate) capabilities: Capabilities,
     pub(crate) shards: Box<[Locked<B, M>]>,
-    /// One per shard, apart from it: a flush records thousands of deaths at a time.
-    pub(crate) ledgers: Box<[Mutex<Ledger>]>,
-    pub(crate) depot: Depot<B, M>,
+    pub(crate) depot: CachePadded<Depot<B, M>>,
     pub(crate) queue: Queue<B, M>,
-    pub(crate) gate: Gate,
-    pub(crate) quarantine: Mutex<Quarantine<B, M>>,
-    pub(crate) unclaimed: Mutex<Unclaimed<M>>,
-    pub(crate) abroad: Abroad,
+    pub(crate) gate: CachePadded<Gate>,
+    pub(crate) quarantine: CachePadded<Mutex<Quarantine<B, M>>>,
+    pub(crate) unclaimed: CachePadded<Unclaimed>,
+    pub(crate) abroad: CachePadded<Abroad>,
     pub(crate) alarm: Arc<Alarm<M>>,
+    pub(crate) budget: CachePadded<Budget>,
     /// When [`Core::due`] is to be called: nanoseconds, or `u64::MAX` for not at all.
-    pub(crate) due_at: AtomicU64,
+    pub(crate) due_at: CachePadded<AtomicU64>,
     /// More is stale than the bounds allow.
     pub(crate) over_bound: AtomicBool,
     pub(crate) closed: AtomicBool,
@@ -80,6 +82,14 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Says that no more is stale than the bounds allow. Every lease reads this, so it is written only
+    /// to change it.
+    pub(crate) fn end_over_bound(&self) {
+        if self.over_bound.load(Ordering::Relaxed) {
+            self.over_bound.store(false, Ordering::Relaxed);
+        }
     }
 
     #[cold]
@@ -123,8 +133,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         answer.map_err(|_| self.poison(PoisonedBy::Backend)).ok()
     }
 
-    /// Looks at every shard: what is stale, and what may still be released without asking.
-    pub(crate) fn view(&self, now: Time) -> (StaleView, Credit) {
+    /// Looks at every shard: what is stale. From then on every release asks, unless
+    /// [`Budget::grant`] follows.
+    pub(crate) fn view(&self, now: Time) -> (StaleView, Look) {
+        let look = self.budget.look();
         let mut view = StaleView {
             now,
             capacity: self.config.capacity,
@@ -133,20 +145,17 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         };
         let (mut sum, oldest) = self.abroad.due(now);
         view.oldest = oldest;
-        let mut credit = Credit::default();
         for shard in &self.shards {
-            let glance = shard.lock().glance();
+            let glance = shard.lock().inspect();
             view.worn += glance.worn;
             view.reusable += glance.reusable;
             view.oldest = earlier(view.oldest, glance.oldest);
             sum.merge(&glance.sum);
-            credit.keys = credit.keys.saturating_add(glance.credit.keys);
-            credit.bytes = credit.bytes.saturating_add(glance.credit.bytes);
         }
         view.keys = sum.keys;
         view.bytes = sum.bytes;
         view.key_nanos = sum.key_nanos(now);
-        (view, credit)
+        (view, look)
     }
 
     /// Puts a clean region back into circulation.
@@ -180,6 +189,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// Takes a region out of the caller's shard, the depot or another shard, to be leased for
     /// `bytes`.
+    #[inline]
     pub(crate) fn draw(&self, bytes: u64) -> Option<Boxed<B, M>> {
         let mine = self.my_shard();
         let mut shard = self.shards[mine].lock();
@@ -213,8 +223,18 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     #[cold]
     fn draw_elsewhere(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {
-        self.draw_from_depot(mine, bytes)
+        self.draw_settled(mine, bytes)
+            .or_else(|| self.draw_from_depot(mine, bytes))
             .or_else(|| self.steal(mine, bytes))
+    }
+
+    /// Draws from what has come back from a flush to the caller's shard.
+    fn draw_settled(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {
+        self.settle_shard(mine, self.depot.magazine());
+        let mut shard = self.shards[mine].lock();
+        let mut slot = shard.draw(bytes, || self.depot.latest());
+        slot.iter_mut().for_each(|slot| self.depart(slot));
+        slot
     }
 
     fn draw_from_depot(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {
@@ -234,9 +254,12 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     fn steal(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {
-        let mut loot = std::collections::VecDeque::new();
+        let mut loot = Vec::new();
         for step in 1..self.shards.len() {
             let victim = (mine + step) & (self.shards.len() - 1);
+            if self.shards[victim].lock().clean.is_empty() {
+                self.settle_shard(victim, 2 * self.depot.magazine());
+            }
             let mut shard = self.shards[victim].lock();
             if let Some(mut slot) = shard.rob(&mut loot, bytes) {
                 self.depart(&mut slot);
@@ -283,13 +306,9 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// Regions under a lease. Exact while nobody leases or releases.
     pub(crate) fn leased(&self) -> u32 {
-        let (mut out, mut back) = (0_u64, 0_u64);
-        for shard in &self.shards {
-            let tally = shard.lock().tally;
-            out += tally.out;
-            back += tally.back;
-        }
-        count(usize::try_from(out.saturating_sub(back)).unwrap_or(usize::MAX))
+        let shards = self.shards.iter();
+        let leased: i64 = shards.map(|shard| shard.lock().tally.leased).sum();
+        count(usize::try_from(leased).unwrap_or(0))
     }
 }
 

@@ -1,19 +1,32 @@
 //! One set of lists: the regions that the threads of one shard lease from and release to.
 
+use crate::exposure::Ledger;
 use crate::pool::core::earlier;
+use crate::pool::credit::{Budget, Credit};
 use crate::pool::gate::InFlush;
+use crate::pool::lot::{DeadLots, Lot};
 use crate::pool::slot::{Slot, StaleSum};
 use crate::{DmaBuffer, DrawOrder, MrBackend, RegionState, Scope, Time};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
 use std::collections::VecDeque;
 
+/// Among how many clean regions a lease draws at random: the latest, which are in the caches.
+const AT_HAND: usize = 64;
+
+/// How long a list may be to be kept for the next batch. To grow a longer one anew costs little
+/// beside the batch, and its memory is wanted.
+const MOST_SPARE: usize = 8192;
+
+/// The most clean regions that a thief gets at a time.
+const MOST_LOOT: usize = 256;
+
 pub(crate) type Boxed<B, M> = Box<Slot<B, M>>;
 
 /// The lists of one shard. Every thread keeps to one shard, and while there are no more threads
 /// than shards no two threads meet in one, but for a thief or the flusher now and then.
 pub(crate) struct Shard<B: MrBackend, M> {
-    pub(crate) clean: VecDeque<Boxed<B, M>>,
+    pub(crate) clean: Vec<Boxed<B, M>>,
     /// When the latest of them came.
     cleaned: Time,
     reusable: VecDeque<Boxed<B, M>>,
@@ -24,31 +37,33 @@ pub(crate) struct Shard<B: MrBackend, M> {
     worn_sum: StaleSum,
     /// No stale mapping of this shard was released earlier.
     oldest: Option<Time>,
+    /// Every stale region of this shard is [plain](Slot::is_plain).
+    plain: bool,
+    /// What flushes have given back.
+    pub(crate) dead: DeadLots<B, M>,
+    /// The list of a lot that was settled, for the next one.
+    spare: Vec<Boxed<B, M>>,
+    /// Buffers of regions that are settled, until they are reclaimed; the oldest first.
+    pub(crate) unclaimed: VecDeque<M>,
+    pub(crate) ledger: Ledger,
     /// What may still be released here before the policy must be asked.
     credit: Credit,
     pub(crate) tally: Tally,
 }
 
-/// What a shard may add to the dirty list without asking.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Credit {
-    pub(crate) keys: u64,
-    pub(crate) bytes: u64,
-}
-
 /// Counters of one shard. They are written under its lock, so they cost a release next to nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    /// Slots taken out to be leased, and slots that came back. A region may come back in another
-    /// shard than it was taken from, so only sums over all shards say how many are out.
+    /// Slots taken out to be leased, and how many more that is than came back. A region may come
+    /// back in another shard than it was taken from, so that only sums over all shards say how many
+    /// are out.
     pub(crate) out: u64,
-    pub(crate) back: u64,
+    pub(crate) leased: i64,
+    pub(crate) leased_bytes: i64,
+    pub(crate) peak_leased: i64,
+    pub(crate) peak_leased_bytes: i64,
     /// Those that came back without having been mapped.
     pub(crate) unmapped: u64,
-    pub(crate) bytes_out: u64,
-    pub(crate) bytes_back: u64,
-    pub(crate) peak_leased: u64,
-    pub(crate) peak_leased_bytes: u64,
     pub(crate) worn: u64,
     /// Counted when a region is drawn, and taken back in whichever shard an unmapped one is put:
     /// a shard's own count may pass below zero and wrap, the sum over all shards is right.
@@ -59,10 +74,9 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) const fn merge(&mut self, other: &Self) {
         self.out += other.out;
-        self.back += other.back;
+        self.leased += other.leased;
+        self.leased_bytes += other.leased_bytes;
         self.unmapped += other.unmapped;
-        self.bytes_out += other.bytes_out;
-        self.bytes_back += other.bytes_back;
         self.peak_leased += other.peak_leased;
         self.peak_leased_bytes += other.peak_leased_bytes;
         self.worn += other.worn;
@@ -79,13 +93,12 @@ pub(crate) struct Glance {
     pub(crate) reusable: u32,
     pub(crate) sum: StaleSum,
     pub(crate) oldest: Option<Time>,
-    pub(crate) credit: Credit,
 }
 
 impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
     pub(crate) fn new(order: DrawOrder, random: ChaCha8Rng) -> Self {
         Self {
-            clean: VecDeque::new(),
+            clean: Vec::new(),
             cleaned: Time::ZERO,
             reusable: VecDeque::new(),
             worn: Vec::new(),
@@ -94,6 +107,11 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             reusable_sum: StaleSum::default(),
             worn_sum: StaleSum::default(),
             oldest: None,
+            plain: true,
+            dead: DeadLots::new(),
+            spare: Vec::new(),
+            unclaimed: VecDeque::new(),
+            ledger: Ledger::new(),
             credit: Credit::default(),
             tally: Tally::default(),
         }
@@ -107,8 +125,12 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         elsewhere: impl FnOnce() -> Option<Time>,
     ) -> Option<Boxed<B, M>> {
         let clean = match self.order {
-            DrawOrder::Random => draw_any(&mut self.clean, &mut self.random),
-            DrawOrder::Fifo => self.clean.pop_front(),
+            DrawOrder::Random => {
+                let any = any_at_hand(self.clean.len(), &mut self.random);
+                any.map(|place| self.clean.swap_remove(place))
+            }
+            // A magazine or two.
+            DrawOrder::Fifo => (!self.clean.is_empty()).then(|| self.clean.remove(0)),
             DrawOrder::Lifo => return self.draw_latest(bytes, elsewhere()),
         };
         let slot = match clean {
@@ -126,12 +148,11 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         if elsewhere > released.max(cleaned) {
             return None;
         }
-        let list = if cleaned > released {
-            &mut self.clean
+        let slot = if cleaned > released {
+            self.clean.pop()?
         } else {
-            &mut self.reusable
+            self.reusable.pop_back()?
         };
-        let slot = list.pop_back()?;
         self.count_drawn(&slot, bytes);
         Some(slot)
     }
@@ -151,19 +172,22 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         }
         tally.tag_wraps = tally.tag_wraps.wrapping_add(slot.wraps_next());
         tally.out += 1;
-        tally.bytes_out += bytes;
-        tally.peak_leased = tally.peak_leased.max(tally.out.saturating_sub(tally.back));
-        let leased_bytes = tally.bytes_out.saturating_sub(tally.bytes_back);
-        tally.peak_leased_bytes = tally.peak_leased_bytes.max(leased_bytes);
+        tally.leased += 1;
+        tally.leased_bytes = tally.leased_bytes.wrapping_add_unsigned(bytes);
+        tally.peak_leased = tally.peak_leased.max(tally.leased);
+        tally.peak_leased_bytes = tally.peak_leased_bytes.max(tally.leased_bytes);
     }
 
     #[inline(never)]
     fn draw_reusable(&mut self, elsewhere: impl FnOnce() -> Option<Time>) -> Option<Boxed<B, M>> {
-        if self.reusable.is_empty() || elsewhere().is_some() {
+        if self.reusable.is_empty() || self.dead.regions() > 0 || elsewhere().is_some() {
             return None;
         }
         match self.order {
-            DrawOrder::Random => draw_any(&mut self.reusable, &mut self.random),
+            DrawOrder::Random => {
+                let place = any_at_hand(self.reusable.len(), &mut self.random)?;
+                self.reusable.swap_remove_back(place)
+            }
             DrawOrder::Fifo | DrawOrder::Lifo => self.reusable.pop_front(),
         }
     }
@@ -173,7 +197,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         self.count_unmapped(bytes);
         self.tally.tag_wraps = self.tally.tag_wraps.wrapping_sub(slot.wraps_next());
         if slot.state() == RegionState::Clean {
-            self.clean.push_back(slot);
+            self.clean.push(slot);
         } else {
             self.tally.reused = self.tally.reused.wrapping_sub(1);
             self.restore(slot);
@@ -188,16 +212,27 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
 
     /// Counts a region that was leased for `bytes` and is so no longer.
     pub(crate) const fn count_back(&mut self, bytes: u64) {
-        self.tally.back += 1;
-        self.tally.bytes_back += bytes;
+        self.tally.leased -= 1;
+        self.tally.leased_bytes = self.tally.leased_bytes.wrapping_sub_unsigned(bytes);
     }
 
-    /// Puts a released region on the dirty list. Says whether the policy must be asked.
-    pub(crate) fn release(&mut self, slot: Boxed<B, M>, bytes: u64, released: Time) -> bool {
+    /// Puts a released region on the dirty list. Says whether the policy must be asked: the first
+    /// one always, so that somebody knows of it.
+    pub(crate) fn release(
+        &mut self,
+        slot: Boxed<B, M>,
+        bytes: u64,
+        released: Time,
+        budget: &Budget,
+    ) -> bool {
         self.count_back(bytes);
-        let ask = self.credit.keys == 0 || self.credit.bytes < bytes;
-        self.credit.keys = self.credit.keys.saturating_sub(1);
-        self.credit.bytes = self.credit.bytes.saturating_sub(bytes);
+        let mut ask = !self.credit.pay(bytes);
+        if ask && self.oldest.is_some() {
+            budget.refill(&mut self.credit);
+            ask = !self.credit.pay(bytes);
+        }
+        ask |= self.oldest.is_none();
+        self.plain &= slot.is_plain();
         if slot.state() == RegionState::Reusable {
             self.keep(slot);
         } else {
@@ -216,6 +251,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
 
     /// Puts a stale region back that a flush did not get to, or that a thief has taken.
     pub(crate) fn restore(&mut self, slot: Boxed<B, M>) {
+        self.plain &= slot.is_plain();
         if slot.state() == RegionState::Reusable {
             return self.keep(slot);
         }
@@ -234,38 +270,97 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         self.oldest = earlier(self.oldest, slot.oldest());
     }
 
-    /// Moves what a flush of `scope` takes to the end of `batch`.
+    /// Takes what a flush of `scope` takes from this shard, which is number `home`.
     pub(crate) fn take_stale(
         &mut self,
         scope: Scope,
-        batch: &mut Vec<Boxed<B, M>>,
+        home: usize,
         taken: &mut InFlush,
-    ) {
-        let before = batch.len();
-        taken.sum.merge(&std::mem::take(&mut self.worn_sum));
-        taken.oldest = earlier(taken.oldest, self.oldest);
-        batch.append(&mut self.worn);
-        if scope == Scope::Stale {
-            taken.sum.merge(&std::mem::take(&mut self.reusable_sum));
-            batch.extend(self.reusable.drain(..));
+    ) -> Option<Lot<B, M>> {
+        let mut sum = std::mem::take(&mut self.worn_sum);
+        let mut slots = std::mem::take(&mut self.worn);
+        if !slots.is_empty() {
+            self.worn = std::mem::take(&mut self.spare);
         }
+        if scope == Scope::Stale {
+            sum.merge(&std::mem::take(&mut self.reusable_sum));
+            slots.extend(self.reusable.drain(..));
+        }
+        taken.regions += count(slots.len());
+        taken.sum.merge(&sum);
+        taken.oldest = earlier(taken.oldest, self.oldest);
         // A fence that reaches the whole HCA also kills the earlier keys of leased regions, which
         // are on no list but may be what `oldest` stands for.
-        let fenced = scope == Scope::Stale || batch.len() > before;
+        let fenced = scope == Scope::Stale || !slots.is_empty();
         if self.reusable.is_empty() && fenced {
             self.oldest = None;
         }
         self.credit = Credit::default();
+        let plain = self.plain;
+        self.plain |= self.reusable.is_empty();
+        (!slots.is_empty()).then_some(Lot {
+            home,
+            slots,
+            sum,
+            plain,
+            failed: false,
+        })
+    }
+
+    /// Takes back a lot from here whose keys are dead since `dead`, to be settled later.
+    pub(crate) fn welcome(&mut self, lot: Lot<B, M>, dead: Time) {
+        self.ledger.close(&lot.sum, dead);
+        self.dead.push(lot.slots, dead);
+    }
+
+    /// Settles up to `most` regions of one lot, and says how many.
+    pub(crate) fn settle(&mut self, most: usize) -> usize {
+        let before = self.dead.regions();
+        let Self {
+            dead,
+            ledger,
+            unclaimed,
+            clean,
+            ..
+        } = self;
+        let keep = |buffer| unclaimed.push_back(buffer);
+        let spare = dead.settle(most, ledger, keep, |slot| clean.push(slot));
+        self.keep_spare(spare);
+        before - self.dead.regions()
+    }
+
+    /// Moves up to `most` buffers to `to`, settling up to `at_a_time` regions for it. Says whether
+    /// to call again.
+    pub(crate) fn reclaim(&mut self, to: &mut Vec<M>, most: usize, at_a_time: usize) -> bool {
+        let ready = self.unclaimed.len().min(most);
+        to.extend(self.unclaimed.drain(..ready));
+        let left = most - ready;
+        let Self {
+            dead,
+            ledger,
+            clean,
+            ..
+        } = self;
+        let keep = |buffer| to.push(buffer);
+        let at_a_time = left.min(at_a_time);
+        let spare = dead.settle(at_a_time, ledger, keep, |slot| clean.push(slot));
+        self.keep_spare(spare);
+        left > at_a_time && self.dead.regions() > 0
+    }
+
+    fn keep_spare(&mut self, spare: Option<Vec<Boxed<B, M>>>) {
+        if let Some(spare) = spare
+            && spare.capacity() > self.spare.capacity()
+            && spare.capacity() <= MOST_SPARE
+        {
+            self.spare = spare;
+        }
     }
 
     /// Moves up to half of the clean regions to a thief, or else draws a reusable one for its lease
     /// of `bytes`.
-    pub(crate) fn rob(
-        &mut self,
-        loot: &mut VecDeque<Boxed<B, M>>,
-        bytes: u64,
-    ) -> Option<Boxed<B, M>> {
-        let keep = self.clean.len() / 2;
+    pub(crate) fn rob(&mut self, loot: &mut Vec<Boxed<B, M>>, bytes: u64) -> Option<Boxed<B, M>> {
+        let keep = self.clean.len() - self.clean.len().div_ceil(2).min(MOST_LOOT);
         loot.extend(self.clean.drain(keep..));
         if !loot.is_empty() {
             return None;
@@ -275,26 +370,28 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         Some(slot)
     }
 
-    pub(crate) const fn grant(&mut self, credit: Credit) {
-        self.credit = credit;
+    /// Looks at what is stale, and takes the credit away: from here on releases ask, until the look
+    /// at all shards is over.
+    pub(crate) fn inspect(&mut self) -> Glance {
+        self.credit = Credit::default();
+        self.glance()
     }
 
     pub(crate) fn glance(&self) -> Glance {
         let mut sum = self.worn_sum;
         sum.merge(&self.reusable_sum);
         Glance {
-            clean: count(self.clean.len()),
+            clean: count(self.clean.len() + self.dead.regions()),
             worn: count(self.worn.len()),
             reusable: count(self.reusable.len()),
             sum,
             oldest: self.oldest,
-            credit: self.credit,
         }
     }
 
     /// Empties the clean list, for shutdown.
     pub(crate) fn take_clean(&mut self, to: &mut Vec<Boxed<B, M>>) {
-        to.extend(self.clean.drain(..));
+        to.append(&mut self.clean);
     }
 }
 
@@ -303,9 +400,10 @@ pub(crate) fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-fn draw_any<T>(list: &mut VecDeque<T>, random: &mut ChaCha8Rng) -> Option<T> {
-    let len = list.len() as u64;
-    // The upper half of a product of a random u32 and the length is below the length.
-    let place = (u64::from(random.next_u32()) * len) >> 32;
-    list.swap_remove_back(place as usize)
+/// A place among the last [`AT_HAND`] of a list.
+fn any_at_hand(len: usize, random: &mut ChaCha8Rng) -> Option<usize> {
+    let at_hand = len.min(AT_HAND);
+    // The upper half of a product of a random u32 and a length is below the length.
+    let place = (u64::from(random.next_u32()) * at_hand as u64) >> 32;
+    (at_hand > 0).then_some(len - at_hand + place as usize)
 }
