@@ -1,6 +1,6 @@
 //! A state that nobody comes to leave (fjall, feldera, risingwave).
 
-use crate::setup::{Backend, FMR, NO_TIME, Setup};
+use crate::setup::{Backend, FMR, Setup};
 use mr_core::{Access, FlushDecision, InvalidationPolicy, Pool, StaleView};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,11 +46,7 @@ fn a_bound_that_was_passed_before_a_flush_refuses_nobody_after_it() {
         "flushed meanwhile"
     );
     setup.pool.step();
-    for _ in 0..2 {
-        let leased = setup.pool.lease_owned(vec![0; 8], Access::all(), NO_TIME);
-        drop(leased.map_err(|error| error.reason).unwrap());
-        setup.pool.step();
-    }
+    // One that may wait would help with a flush, and so hide what is wrong.
     let tried = setup.pool.try_lease(vec![0; 8], Access::all());
-    assert!(tried.is_ok(), "{:?}", tried.map(drop).unwrap_err().reason);
+    assert!(tried.is_ok(), "{}", tried.map(drop).unwrap_err().reason);
 }

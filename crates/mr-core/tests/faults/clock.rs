@@ -109,16 +109,15 @@ fn a_flusher_whose_clock_has_panicked_frees_what_is_clean() {
     let clock = Broken::new(u64::MAX, u64::MAX, Some("mr-flusher"));
     let pool = build(&clock, |config| config.max_age = LONG * 1000);
     clock.bad.store(0, Ordering::SeqCst);
-    let _ = pool.flush();
-    while pool
-        .try_lease(Buffer::new(0, 64, &Morgue::default()), Access::all())
-        .is_ok()
-    {
+    // The first key that must die in time has the flusher look.
+    let buffer = || Buffer::new(0, 64, &Morgue::default());
+    while pool.try_lease(buffer(), Access::all()).is_ok() {
         thread::yield_now();
     }
     let report = pool.shutdown(AT_ONCE);
     assert!(!report.flusher_left && report.not_freed == 0, "{report:?}");
     assert_eq!(report.freed + report.stale, CAPACITY, "{report:?}");
+    assert_eq!(report.poisoned, Some(Poisoned(PoisonedBy::Clock)));
 }
 
 /// One reading after the other panics, alone or with all that follow, in a life in one thread. A panic
