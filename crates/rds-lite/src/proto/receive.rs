@@ -46,7 +46,14 @@ impl Core {
                 if summed && !self.conns[index].peer_acks {
                     self.expect_acks(now, index);
                 }
+                let conn = &mut self.conns[index];
+                let held = !conn.credits.allow();
+                let owes = conn.credits.arrived(header.credit);
+                conn.ack_due |= owes;
                 self.decoded(now, index, &header, payload);
+                if held || owes {
+                    self.wants_transmit(index as u32);
+                }
             }
             Err(error) => {
                 if error == HeaderError::Checksum {
@@ -215,10 +222,10 @@ impl Core {
     }
 
     /// Messages up to `ack` have arrived.
-    fn acknowledged(&mut self, now: Time, index: usize, ack: u64) {
+    pub(crate) fn acknowledged(&mut self, now: Time, index: usize, ack: u64) {
         let conn = &mut self.conns[index];
         // Nobody can have received what was not sent; and an older word says nothing new.
-        let unsent = ack == 0 || !seq::before(ack, conn.next_tx);
+        let unsent = ack == 0 || seq::before(conn.last_tx, ack);
         if unsent || (conn.acked != 0 && seq::before(ack, conn.acked)) {
             return;
         }

@@ -28,15 +28,17 @@ impl Core {
         }
         let conn = &mut self.conns[index];
         let between = conn.head.is_none() && conn.map_rest.is_empty();
-        if conn.ack_due && between && !conn.blocked && into.len() < MAX_FRAMES {
+        let held = conn.blocked || !conn.credits.allow();
+        if conn.ack_due && between && !held && into.len() < MAX_FRAMES {
             self.counters.ib_ack_sent += 1;
             let header = Header {
                 ack: conn.last_rx,
+                credit: conn.credits.spend(),
                 ..Header::default()
             };
             conn.ack_due = false;
             conn.ack_at = None;
-            conn.push(into, &header, Bytes::new());
+            conn.push(into, &header, Bytes::new(), false);
         }
         let more = self.conns[index].can_send();
         if !more {
@@ -82,10 +84,10 @@ impl Core {
         if conn.probe_due {
             conn.probe_due = false;
             let probe = self.probe();
-            self.conns[index].push(into, &probe, Bytes::new());
+            self.conns[index].push(into, &probe, Bytes::new(), false);
             return Some(0);
         }
-        if conn.state != LinkState::Up || conn.blocked {
+        if conn.state != LinkState::Up || conn.blocked || !conn.credits.allow() {
             return None;
         }
         if conn.head.is_some() {
@@ -104,11 +106,13 @@ impl Core {
             && let OpStage::Queued(work, fence) = std::mem::replace(&mut first.op, OpStage::None)
         {
             first.op = OpStage::Posted(work.op);
-            if fence {
+            if fence && self.kind.fences {
+                conn.fence_next = true;
+            } else if fence {
                 conn.fence = Some(work.op);
             }
             let len = match &work.kind {
-                OpKind::Write(buffer) => buffer.len(),
+                OpKind::Write(buffers) => buffers.bytes(),
                 OpKind::Read(_) | OpKind::Atomic(_) => 0,
             };
             into.push(Transmission::Rdma(*work));
@@ -162,7 +166,15 @@ impl Core {
             flags |= Flags::RETRANSMITTED;
             self.counters.lite_retransmitted += 1;
         }
-        conn.head = Some(Head { sent: 0, flags });
+        if seq::before(conn.last_tx, first.seq) || conn.last_tx == 0 {
+            conn.last_tx = first.seq;
+        }
+        let fence = std::mem::take(&mut conn.fence_next);
+        conn.head = Some(Head {
+            sent: 0,
+            flags,
+            fence,
+        });
     }
 
     fn next_fragment(
@@ -180,6 +192,7 @@ impl Core {
         let header = Header {
             ack: conn.last_rx,
             flags: head.flags,
+            credit: conn.credits.spend(),
             ..first.header()
         };
         if conn.ack_due {
@@ -188,9 +201,10 @@ impl Core {
         conn.ack_due = false;
         conn.ack_at = None;
         head.sent = end;
+        let fence = std::mem::take(&mut head.fence);
         let len = payload.len();
         let done = end == first.payload.len();
-        conn.push(into, &header, payload);
+        conn.push(into, &header, payload, fence);
         if done {
             self.finish_message(now, index);
         }
@@ -239,9 +253,10 @@ impl Core {
             len: MAP_LEN as u32,
             flags: Flags::CONG_BITMAP,
             ack: conn.last_rx,
+            credit: conn.credits.spend(),
             ..Header::default()
         };
-        conn.push(into, &header, payload);
+        conn.push(into, &header, payload, false);
         len
     }
 
@@ -263,11 +278,12 @@ impl Core {
 }
 
 impl Connection {
-    fn push(&mut self, into: &mut Vec<Transmission>, header: &Header, payload: Bytes) {
+    fn push(&mut self, into: &mut Vec<Transmission>, header: &Header, payload: Bytes, fence: bool) {
         self.stream += (HEADER_LEN + payload.len()) as u64;
         into.push(Transmission::Frame(Frame {
             header: header.encode(),
             payload,
+            fence,
         }));
     }
 }

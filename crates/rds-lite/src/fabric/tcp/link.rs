@@ -287,12 +287,13 @@ mod tests {
     struct Told(Mutex<Sender<LinkId>>);
 
     impl Sink for Told {
-        fn accepted(&self, _: Path, _: Arc<dyn Link>) -> Option<LinkId> {
-            None
+        fn asked(&self, _: Path, _: &[u8]) -> Result<(LinkId, Vec<u8>), Vec<u8>> {
+            Err(Vec::new())
         }
-        fn opened(&self, _: LinkId, _: Arc<dyn Link>) -> bool {
+        fn opened(&self, _: LinkId, _: &[u8], _: Arc<dyn Link>) -> bool {
             false
         }
+        fn rejected(&self, _: LinkId, _: &[u8]) {}
         fn dial_wanted(&self, _: Path) {}
         fn frames(&self, _: LinkId, _: &mut Vec<Arrival>) {}
         fn buffer(&self, _: &[u8; HEADER_LEN]) -> Option<Buf> {
@@ -319,6 +320,7 @@ mod tests {
         let frame = || Frame {
             header: [0; HEADER_LEN],
             payload: Bytes::from_static(&[0; 1 << 20]),
+            fence: false,
         };
         let mut sent = 0;
         loop {

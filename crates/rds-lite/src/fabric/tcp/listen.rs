@@ -98,8 +98,8 @@ fn accept(
     if let Some(old) = latest.insert(path.remote, Arc::downgrade(&link)) {
         link::finish(&old);
     }
-    match host.accepted(path, Arc::clone(&link) as _) {
-        Some(id) => link.run_in_thread(id),
-        None => link.reset(),
+    match host.asked(path, &[]) {
+        Ok((id, _)) if host.opened(id, &[], Arc::clone(&link) as _) => link.run_in_thread(id),
+        Ok(_) | Err(_) => link.reset(),
     }
 }

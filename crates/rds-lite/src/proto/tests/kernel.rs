@@ -4,10 +4,12 @@ use super::*;
 
 const TCP: LinkKind = LinkKind {
     fragment: 1 << 20,
-    greets: true,
+    greeting: Greeting::Probe,
     always_acks: false,
     packets_per_ack: 64,
     rdma: false,
+    fences: false,
+    receive_ring: 0,
     smaller_dials: true,
 };
 
@@ -29,13 +31,21 @@ impl Script {
         let mut core = Core::new(config, TCP).unwrap();
         let sock = core.bind(addr(1)).unwrap();
         let now = Time::from_nanos(1);
-        let link = core.accepted(now, Self::path()).unwrap();
+        let (link, _) = core.asked(now, Self::path(), &[]).unwrap();
+        assert!(core.opened(now, link, &[]));
         Self {
             core,
             sock,
             link,
             now,
         }
+    }
+
+    /// The kernel connects anew.
+    fn accept(&mut self) {
+        let (link, _) = self.core.asked(self.now, Self::path(), &[]).unwrap();
+        assert!(self.core.opened(self.now, link, &[]));
+        self.link = link;
     }
 
     fn path() -> Path {
@@ -160,7 +170,7 @@ fn what_tcp_still_had_when_a_connection_ended_is_sent_again() {
     assert_eq!(script.core.unsent(script.sock), 2);
 
     script.core.lost(script.now, script.link);
-    script.link = script.core.accepted(script.now, Script::path()).unwrap();
+    script.accept();
     let again = Flags::RETRANSMITTED | Flags::ACK_REQUIRED;
     assert_eq!(script.sent(), [(2, again), (3, again)]);
     script.now = script.now + Duration::from_millis(1);
