@@ -200,6 +200,17 @@ impl Connection {
         }
     }
 
+    /// What is to be acknowledged: the last number that has arrived. To a peer of which nothing tells
+    /// whether it is still the one that was, as a kernel, not before it has sent something on this link:
+    /// a new one would take the number for one of its own, and hear no lower one afterwards.
+    pub(crate) const fn acknowledgement(&self) -> u64 {
+        if self.heard || self.peer_generation.is_some() {
+            self.last_rx
+        } else {
+            0
+        }
+    }
+
     pub(crate) fn take_seq(&mut self) -> u64 {
         let seq = self.next_tx;
         self.next_tx = seq::next(seq);

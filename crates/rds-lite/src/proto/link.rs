@@ -228,7 +228,7 @@ impl Core {
         conn.attempts = 0;
         conn.backoff = None;
         // What the peer is about to send again may have arrived.
-        conn.ack_due |= conn.last_rx != 0;
+        conn.ack_due |= conn.acknowledgement() != 0;
         self.announce_map(now, index);
         self.wants_transmit(index as u32);
     }

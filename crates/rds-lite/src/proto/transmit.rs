@@ -32,7 +32,7 @@ impl Core {
         if conn.ack_due && between && !held && into.len() < MAX_FRAMES {
             self.counters.ib_ack_sent += 1;
             let header = Header {
-                ack: conn.last_rx,
+                ack: conn.acknowledgement(),
                 credit: conn.credits.spend(),
                 ..Header::default()
             };
@@ -185,12 +185,13 @@ impl Core {
     ) -> Option<usize> {
         let fragment = self.kind.fragment;
         let conn = &mut self.conns[index];
+        let ack = conn.acknowledgement();
         let head = conn.head.as_mut()?;
         let first = conn.queue.front()?;
         let end = first.payload.len().min(head.sent + fragment);
         let payload = first.payload.slice(head.sent..end);
         let header = Header {
-            ack: conn.last_rx,
+            ack,
             flags: head.flags,
             credit: conn.credits.spend(),
             ..first.header()
@@ -252,7 +253,7 @@ impl Core {
         let header = Header {
             len: MAP_LEN as u32,
             flags: Flags::CONG_BITMAP,
-            ack: conn.last_rx,
+            ack: conn.acknowledgement(),
             credit: conn.credits.spend(),
             ..Header::default()
         };
