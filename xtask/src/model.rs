@@ -1,40 +1,69 @@
 //! `cargo xtask model`: the pool under the model checkers loom and shuttle.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 use clap::Args;
 
-use crate::process::{cargo, run as succeeds};
+use crate::process::{cargo, note, watch};
+use crate::tally::{Runner, Tally};
 
 /// How much to explore.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Schedules per scenario and scheduler that shuttle tries
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = SCHEDULES)]
     schedules: u32,
 }
 
-/// Runs the exhaustive models of the parts, then samples schedules of the whole pool.
-///
-/// Each checker takes the place of std's primitives by a `--cfg`, so each has a build of its own.
+/// Enough for each `cargo xtask test`; a longer run belongs before a release.
+pub(crate) const SCHEDULES: u32 = 2000;
+
+/// Runs the models alone.
 ///
 /// # Errors
 /// Cargo could not be started.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let mut loom = cargo(&["test", "--locked", "--release", "-p", "mr-core", "--lib"]);
-    loom.args(["--target-dir", "target/loom", "pool::models"]);
-    loom.env("RUSTFLAGS", "--cfg loom");
-
-    let mut shuttle = cargo(&["test", "--locked", "--release", "-p", "mr-core"]);
-    shuttle.args(["--test", "shuttle", "--target-dir", "target/shuttle"]);
-    shuttle.env("RUSTFLAGS", "--cfg shuttle");
-    shuttle.env("SHUTTLE_RUNS", options.schedules.to_string());
-
-    let held = succeeds(&mut loom)? & succeeds(&mut shuttle)?;
-    Ok(if held {
+    Ok(if check(options.schedules, &mut Tally::default())? {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Runs the exhaustive models of the parts, then samples schedules of the whole pool. Says whether all
+/// held, and counts them. A checker that ran no model has not shown anything, and fails.
+///
+/// The checkers take the place of std's primitives by `--cfg model`, so they have a directory of
+/// their own: else each `cargo xtask test` would build everything twice.
+///
+/// # Errors
+/// Cargo could not be started.
+pub(crate) fn check(schedules: u32, tally: &mut Tally) -> Result<bool> {
+    let mut all_held = true;
+    for (checker, args) in CHECKERS {
+        let mut models = Tally::default();
+        let mut command = command(args, schedules);
+        let held = watch(&mut command, |line| models.look(Runner::Libtest, line))?;
+        if models.passed == 0 {
+            note(&format!("{checker} has checked no model"));
+        }
+        all_held &= held && models.passed > 0;
+        tally.add(models);
+    }
+    Ok(all_held)
+}
+
+/// Each checker's tests, and which of them are models.
+const CHECKERS: [(&str, &[&str]); 2] = [
+    ("loom", &["--lib", "pool::models"]),
+    ("shuttle", &["--test", "shuttle"]),
+];
+
+fn command(args: &[&str], schedules: u32) -> Command {
+    let mut command = cargo(&["test", "--locked", "-p", "mr-core", "--profile", "checked"]);
+    command.args(["--target-dir", "target/model"]).args(args);
+    command.env("RUSTFLAGS", "--cfg model");
+    command.env("SHUTTLE_RUNS", schedules.to_string());
+    command
 }

@@ -1,11 +1,14 @@
-//! `cargo xtask soak`: leases by the million, with faults, and more schedules than CI has time for.
+//! `cargo xtask soak`: leases by the million with faults, and more schedules and mutations than CI has
+//! time for.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
 
+use crate::model;
 use crate::process::{cargo, run as succeeds};
+use crate::tally::Tally;
 
 /// How long to soak.
 #[derive(Args)]
@@ -19,19 +22,41 @@ pub(crate) struct Options {
     /// Seed of the policies, devices and faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Schedules per scenario and scheduler of the models
+    #[arg(long, default_value_t = 20_000)]
+    schedules: u32,
+    /// Mutations per target of the fuzz tests
+    #[arg(long, default_value_t = 1_000_000)]
+    mutations: u64,
 }
 
-/// Runs the soak; it prints what it has done, and fails if a counter, a key or memory is off.
+/// Runs all three, even if one has failed; each prints what it has done.
 ///
 /// # Errors
 /// Cargo could not be started.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let mut soak = cargo(&["run", "--locked", "--release", "-p", "mr-policies"]);
-    soak.args(["--example", "soak", "--"]);
-    soak.args([options.leases, options.threads, options.seed].map(|number| number.to_string()));
-    Ok(if succeeds(&mut soak)? {
+    let soaked = soak(options)?;
+    let fuzzed = fuzz(options)?;
+    let held = model::check(options.schedules, &mut Tally::default())?;
+    Ok(if soaked && fuzzed && held {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Leases and releases; fails if a counter, a key or memory is off.
+fn soak(options: &Options) -> Result<bool> {
+    let mut soak = cargo(&["run", "--locked", "--release", "-p", "mr-policies"]);
+    soak.args(["--example", "soak", "--"]);
+    soak.args([options.leases, options.threads, options.seed].map(|number| number.to_string()));
+    succeeds(&mut soak)
+}
+
+/// The fuzz tests of every member that has some, from a fresh seed.
+fn fuzz(options: &Options) -> Result<bool> {
+    let mut fuzz = cargo(&["test", "--locked", "--profile", "checked", "--no-fail-fast"]);
+    fuzz.args(["--test", "fuzz", "--", "--nocapture"]);
+    fuzz.env("FUZZ_MUTATIONS", options.mutations.to_string());
+    succeeds(&mut fuzz)
 }

@@ -17,6 +17,12 @@ pub(crate) enum Runner {
 }
 
 impl Tally {
+    /// Counts what another has counted.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+
     /// Counts a line if it is a closing line of this runner.
     pub(crate) fn look(&mut self, runner: Runner, line: &str) {
         let counts = match runner {

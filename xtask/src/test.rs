@@ -4,11 +4,13 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::model;
 use crate::process::{cargo, must, note, say, succeeds, watch, watch_status};
 use crate::tally::{Runner, Tally};
 
 /// Builds the default members with their examples, then runs the tests on a verbs device (in a
-/// virtual machine), rds-lite against the kernel's RDS (in two), the doctests and the tests.
+/// virtual machine), rds-lite against the kernel's RDS (in two), the models of the pool, the doctests and the
+/// tests.
 ///
 /// Every runner runs even if an earlier one failed. The last lines are the closing lines of the last
 /// runner and the sum over all of them. Where a virtual machine cannot be had the rest runs, and the
@@ -29,6 +31,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let device = in_machines(&mut tally, &[])?;
     let interop = in_machines(&mut tally, &["--interop", "tcp"])?;
     let mut all_ok = device != Machines::Failed && interop != Machines::Failed;
+    all_ok &= model::check(model::SCHEDULES, &mut tally)?;
     for (runner, args) in [doctests(), tests()] {
         all_ok &= watch(&mut cargo(args), |line| tally.look(runner, line))?;
     }

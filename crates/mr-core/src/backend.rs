@@ -1,6 +1,6 @@
 //! What the pool asks of an HCA.
 
-use crate::{Access, KeyTag, Keys, MemoryRange};
+use crate::{Access, KeyTag, Keys, MapJob, MemoryRange};
 use std::fmt;
 
 /// An HCA (or what stands for one) that maps memory for peers and invalidates keys in batches.
@@ -66,6 +66,23 @@ pub unsafe trait MrBackend: Send + Sync + 'static {
         access: Access,
         tag: KeyTag,
     ) -> Result<Keys, Self::Error>;
+
+    /// Does the jobs of `batch` in their order, each as [`map`](Self::map) would, and gives each its answer;
+    /// the first that fails ends it. Waits for all that it has mapped.
+    ///
+    /// For backends that map several regions at a lower price than one by one: by work requests in
+    /// one chain, with one doorbell and one completion. A backend that does so splits the batch to
+    /// what its queue takes. The others need not have this method.
+    ///
+    /// Of jobs that fail together (a chain that breaks off) one has the error, and the others may
+    /// be left without an answer if they were undone.
+    fn map_batch(&self, batch: &mut [MapJob<'_, Self::Region, Self::Error>]) {
+        for job in batch {
+            if !job.run(|region, memory, access, tag| self.map(region, memory, access, tag)) {
+                return;
+            }
+        }
+    }
 
     /// Makes the table entry refuse the key at once, without a fence.
     ///
@@ -135,6 +152,31 @@ pub unsafe trait ChainedMap: MrBackend {
         tag: KeyTag,
         request: &mut dyn FnMut(Keys) -> Self::Request,
     ) -> Result<Keys, Self::Error>;
+
+    /// Does the jobs of `batch` as [`MrBackend::map_batch`] does, and sends the `request` of each behind its map,
+    /// of as many as the queue takes with one doorbell. Waits for none.
+    ///
+    /// `request` gets the job's place in the batch and its keys. It may be called for a job whose
+    /// map then fails, and again for one that is tried again; only the last result can have been
+    /// sent.
+    ///
+    /// The answers mean what they mean for [`map_chained`](Self::map_chained), but for this: of jobs that
+    /// fail because their chain broke off in the middle, it is not known whether the request was sent.
+    /// If it was, it carries a key that is dead.
+    fn map_batch_chained(
+        &self,
+        batch: &mut [MapJob<'_, Self::Region, Self::Error>],
+        request: &mut dyn FnMut(usize, Keys) -> Self::Request,
+    ) {
+        for (place, job) in batch.iter_mut().enumerate() {
+            let mut request = |keys| request(place, keys);
+            if !job.run(|region, memory, access, tag| {
+                self.map_chained(region, memory, access, tag, &mut request)
+            }) {
+                return;
+            }
+        }
+    }
 }
 
 /// What a backend can do.
@@ -399,6 +441,10 @@ unsafe impl<B: MrBackend + ?Sized> MrBackend for std::sync::Arc<B> {
         (**self).map(region, memory, access, tag)
     }
 
+    fn map_batch(&self, batch: &mut [MapJob<'_, Self::Region, Self::Error>]) {
+        (**self).map_batch(batch);
+    }
+
     fn soft_invalidate(&self, region: &mut Self::Region) {
         (**self).soft_invalidate(region);
     }
@@ -429,5 +475,13 @@ unsafe impl<B: ChainedMap + ?Sized> ChainedMap for std::sync::Arc<B> {
         request: &mut dyn FnMut(Keys) -> Self::Request,
     ) -> Result<Keys, Self::Error> {
         (**self).map_chained(region, memory, access, tag, request)
+    }
+
+    fn map_batch_chained(
+        &self,
+        batch: &mut [MapJob<'_, Self::Region, Self::Error>],
+        request: &mut dyn FnMut(usize, Keys) -> Self::Request,
+    ) {
+        (**self).map_batch_chained(batch, request);
     }
 }

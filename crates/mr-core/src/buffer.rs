@@ -134,6 +134,15 @@ impl<'a> MemoryRange<'a> {
         }
     }
 
+    /// The same memory, for less long.
+    pub(crate) const fn reborrow(&mut self) -> MemoryRange<'_> {
+        MemoryRange {
+            start: self.start,
+            len: self.len,
+            buffer: PhantomData,
+        }
+    }
+
     /// The address of the first byte.
     pub fn start(&self) -> NonNull<u8> {
         self.start

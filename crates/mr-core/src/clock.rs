@@ -44,6 +44,9 @@ impl Add<Duration> for Time {
 ///
 /// `now` must not go backwards as seen by one thread. It is called once per release and per
 /// flush, so it should cost no more than some nanoseconds; it may be called by any thread.
+///
+/// It must not panic. Where it does, in a flush or in the flusher, the pool is poisoned; in a release
+/// the caller gets the panic, and the region stays leased for ever, with its memory.
 pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Time;
@@ -132,7 +135,7 @@ pub(crate) struct Deadline(Option<Instant>);
 
 impl Deadline {
     pub(crate) fn after(timeout: Duration) -> Self {
-        if cfg!(any(loom, shuttle)) {
+        if cfg!(model) {
             let over = timeout.is_zero().then(Instant::now);
             return Self(over);
         }

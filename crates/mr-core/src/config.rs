@@ -24,6 +24,7 @@ pub enum Driver {
     Thread,
     /// The user, through [`Pool::step`](crate::Pool::step) or [`Pool::due`](crate::Pool::due).
     /// `AtRelease::Invalidate` then makes a flush due rather than calling the backend in `release`.
+    /// With no thread that could be left behind, a shutdown lasts for as long as the backend does.
     Manual,
 }
 

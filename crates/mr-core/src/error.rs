@@ -1,6 +1,6 @@
 //! What can go wrong between the pool and its user.
 
-use crate::{BackendError, ErrorKind, PolicyError};
+use crate::{BackendError, ErrorKind, Pending, PolicyError};
 use std::fmt;
 use std::time::Duration;
 
@@ -76,6 +76,9 @@ pub enum LeaseRefusal<E: BackendError> {
         /// Regions in quarantine.
         quarantined: u32,
     },
+    /// Another lease of the batch was refused, and this one not tried or undone.
+    #[error("not leased, since another lease of the batch was refused: see there")]
+    NotTried,
     /// The pool is shut down.
     #[error("the pool is shut down")]
     Closed,
@@ -99,7 +102,43 @@ impl<E: BackendError, M: fmt::Debug> std::error::Error for LeaseError<E, M> {
     }
 }
 
-/// The policy or the backend panicked, so what the pool knows about keys may be wrong: it gives no
+/// A released buffer that has not come back.
+#[derive(Debug)]
+pub struct PendingError<M> {
+    /// Why not.
+    pub reason: StillPending,
+    /// What it still may come back through.
+    pub pending: Pending<M>,
+}
+
+/// Why a buffer has not come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StillPending {
+    /// The key may still be honoured.
+    #[error("no flush has killed the key within {waited:?}: wait longer, or flush the pool")]
+    TimedOut {
+        /// How long the call waited.
+        waited: Duration,
+    },
+    /// The pool is poisoned: no flush will kill the key any more. One under way still may.
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+}
+
+impl<M> fmt::Display for PendingError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl<M: fmt::Debug> std::error::Error for PendingError<M> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.reason)
+    }
+}
+
+/// The policy, the backend or the clock panicked, so what the pool knows about keys may be wrong: it gives no
 /// leases and returns no memory that it cannot vouch for. Shut it down and build another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the pool is poisoned: {0} panicked")]
@@ -115,6 +154,8 @@ pub enum PoisonedBy {
     Backend,
     /// The pool itself: a region was to go from one state to another that does not follow it.
     Pool,
+    /// The clock, in a flush or in the flusher.
+    Clock,
 }
 
 impl fmt::Display for PoisonedBy {
@@ -123,6 +164,7 @@ impl fmt::Display for PoisonedBy {
             Self::Policy => "the policy",
             Self::Backend => "the backend",
             Self::Pool => "the pool",
+            Self::Clock => "the clock",
         })
     }
 }

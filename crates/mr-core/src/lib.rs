@@ -52,6 +52,7 @@ pub mod conformance;
 mod error;
 mod exposure;
 mod key;
+mod map_job;
 mod policy;
 mod pool;
 mod state;
@@ -67,16 +68,19 @@ pub use buffer::{DmaBuffer, MemoryRange, RawMemory};
 pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use config::{DrawOrder, Driver, PoolConfig};
 pub use error::{
-    BuildError, FlushError, InvalidateError, LeaseError, LeaseRefusal, Poisoned, PoisonedBy,
+    BuildError, FlushError, InvalidateError, LeaseError, LeaseRefusal, PendingError, Poisoned,
+    PoisonedBy, StillPending,
 };
 pub use exposure::Durations;
 pub use key::{KeyTag, Keys, LocalKey, RemoteKey};
+pub use map_job::MapJob;
 pub use policy::{
     AtRelease, FlushDecision, InvalidationPolicy, Marks, PolicyError, PoolLimits, ReleasedRegion,
     Scope, StaleView,
 };
 pub use pool::{
-    BorrowedLease, Due, Flush, Lease, OwnedLease, Pending, Pool, PoolBuilder, ShutdownReport,
+    BorrowedLease, Due, Flush, Lease, LeaseResult, OwnedLease, Pending, Pool, PoolBuilder,
+    Shortage, ShutdownReport,
 };
 pub use state::RegionState;
 pub use stats::{Exposure, Load, PoolStats, RegionCounts};

@@ -1,15 +1,17 @@
 //! The locks and thread primitives of this crate, in one place so that a model checker can stand
-//! in for them: with `--cfg loom` or `--cfg shuttle`, all that threads share here comes from it.
+//! in for them: with `--cfg model`, all that threads share here comes from it. The unit tests of this
+//! crate get loom, which tries every interleaving of a part; everybody else gets shuttle, which samples
+//! those of the whole pool. So one build serves both.
 //!
 //! In a model time does not pass: a wait ends when it is notified, and a thread that waits for
 //! nothing but time is a deadlock that the model reports. So whatever a timeout would have
 //! papered over shows.
 
-#[cfg(loom)]
+#[cfg(all(model, test))]
 use loom as model;
-#[cfg(shuttle)]
+#[cfg(all(model, not(test)))]
 use shuttle as model;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(model))]
 use std as model;
 
 pub(crate) use model::sync::{MutexGuard, atomic};
@@ -18,13 +20,13 @@ pub(crate) use model::thread;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(model))]
 type Short<T> = spin::mutex::SpinMutex<T, spin::relax::Yield>;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(model))]
 pub(crate) type ShortGuard<'a, T> = spin::mutex::SpinMutexGuard<'a, T>;
-#[cfg(any(loom, shuttle))]
+#[cfg(model)]
 type Short<T> = Mutex<T>;
-#[cfg(any(loom, shuttle))]
+#[cfg(model)]
 pub(crate) type ShortGuard<'a, T> = MutexGuard<'a, T>;
 
 /// A lock for critical sections of a few loads and stores that call nothing foreign.
@@ -76,7 +78,7 @@ impl Condvar {
     }
 
     /// Waits for a notification, at most `timeout`; may return early.
-    #[cfg(not(any(loom, shuttle)))]
+    #[cfg(not(model))]
     pub(crate) fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -86,7 +88,7 @@ impl Condvar {
         woken.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    #[cfg(any(loom, shuttle))]
+    #[cfg(model)]
     pub(crate) fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -103,22 +105,22 @@ impl Default for Condvar {
 }
 
 /// The number of the calling thread: threads are numbered as they come.
-#[cfg(not(shuttle))]
+#[cfg(not(all(model, not(test))))]
 pub(crate) fn thread_number() -> u32 {
     use atomic::{AtomicU32, Ordering};
     use std::cell::Cell;
 
-    #[cfg(not(loom))]
+    #[cfg(not(model))]
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    #[cfg(loom)]
+    #[cfg(model)]
     loom::lazy_static! {
         static ref NEXT: AtomicU32 = AtomicU32::new(0);
     }
-    #[cfg(not(loom))]
+    #[cfg(not(model))]
     thread_local! {
         static MINE: Cell<u32> = const { Cell::new(u32::MAX) };
     }
-    #[cfg(loom)]
+    #[cfg(model)]
     loom::thread_local! {
         static MINE: Cell<u32> = Cell::new(u32::MAX);
     }
@@ -130,7 +132,7 @@ pub(crate) fn thread_number() -> u32 {
     })
 }
 
-#[cfg(shuttle)]
+#[cfg(all(model, not(test)))]
 pub(crate) fn thread_number() -> u32 {
     usize::from(shuttle::current::me()) as u32
 }

@@ -3,7 +3,7 @@
 //!
 //! No time passes here, so a wake-up that is lost is a deadlock, and shuttle reports it with the
 //! schedule that led there.
-#![cfg(shuttle)]
+#![cfg(model)]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -250,9 +250,12 @@ fn a_panic_wakes_everyone() {
         let plan = FaultPlan::none().on(Call::Map, When::Nth(2), Fault::Panic);
         let (pool, _) = build(MR, "use-once", plan, |config| config.capacity = 1);
         let user = Arc::clone(&pool);
-        join_all(spawn_all(3, move |_| {
+        join_all(spawn_all(3, move |number| {
             let leased = Arc::clone(&user).lease_owned(vec![0; 8], Access::all(), LONG);
-            drop(leased);
+            match leased {
+                Ok(lease) if number == 0 => drop(lease.release_pending().wait_timeout(LONG)),
+                leased => drop(leased),
+            }
         }));
         assert!(pool.lease(vec![0; 8], Access::all()).is_err());
         assert!(pool.backend().capabilities().max_regions > 0);

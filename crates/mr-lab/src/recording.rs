@@ -5,6 +5,9 @@ use crate::trace::{self, Options, TraceError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The longest replay.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
 /// A trace that has been read to its end once, so that it is known to be whole.
 #[derive(Clone, Debug)]
 pub struct Recording {
@@ -38,7 +41,8 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// The trace cannot be read, or has no I/O; or the speed is none.
+    /// The trace cannot be read, has no I/O, or more bytes than can be counted; or the speed is none, or
+    /// so low that the replay takes more than a year.
     pub fn open(path: &Path, options: Options, speed: f64) -> Result<Self, LabError> {
         if !(speed.is_finite() && (1e-6..=1e6).contains(&speed)) {
             return Err(LabError::OutOfRange {
@@ -52,7 +56,10 @@ impl Recording {
         for io in trace.by_ref() {
             let io = io?;
             summary.ios += 1;
-            summary.bytes += io.bytes;
+            summary.bytes = summary.bytes.checked_add(io.bytes).ok_or_else(|| {
+                let message = "its I/Os have more than 2^64 bytes together: a length is corrupt";
+                LabError::Usage(format!("{}: {message}", path.display()))
+            })?;
             summary.largest = summary.largest.max(io.bytes);
             summary.span = io.at;
         }
@@ -62,6 +69,13 @@ impl Recording {
         if summary.ios == 0 {
             let message = format!("{}: the trace holds no read or write", path.display());
             return Err(LabError::Usage(message));
+        }
+        if summary.span.as_secs_f64() / speed > LONGEST.as_secs_f64() {
+            return Err(LabError::OutOfRange {
+                what: "--speed",
+                allowed: format!("so high that {:?} pass in a year", summary.span),
+                given: speed.to_string(),
+            });
         }
         Ok(Self {
             path: path.to_owned(),

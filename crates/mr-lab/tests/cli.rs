@@ -456,3 +456,39 @@ fn a_preset_file_is_read_and_its_faults_are_located() {
         "{errors}"
     );
 }
+
+fn refused(args: &[&str]) -> String {
+    let output = mr_lab(args);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    text(&output.stderr)
+}
+
+/// The sum over a trace with corrupt lengths overflowed.
+#[test]
+fn a_trace_with_more_bytes_than_can_be_counted_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("huge.csv");
+    let line = format!("1,h,0,Read,0,{},1\n", u64::MAX);
+    fs::write(&path, line.repeat(2)).unwrap();
+    let message = refused(&["replay", path.to_str().unwrap()]);
+    assert!(message.contains("a length is corrupt"), "{message}");
+}
+
+/// Virtual time ends after 584 years.
+#[test]
+fn a_replay_that_would_take_years_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("slow.csv");
+    let day = 86_400 * 10_000_000_u64;
+    fs::write(
+        &path,
+        format!("1,h,0,Read,0,512,1\n{day},h,0,Read,0,512,1\n"),
+    )
+    .unwrap();
+    let slow = ["replay", path.to_str().unwrap(), "--speed"];
+    let message = refused(&[&slow[..], &["0.000001"]].concat());
+    assert!(
+        message.starts_with("mr-lab: --speed must be so high"),
+        "{message}"
+    );
+}

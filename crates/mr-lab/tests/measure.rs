@@ -25,7 +25,7 @@ fn has_device(test: &str) -> bool {
     has
 }
 
-const SMALL: [&str; 13] = [
+const SMALL: [&str; 15] = [
     "measure",
     "--size",
     "4KiB",
@@ -33,6 +33,8 @@ const SMALL: [&str; 13] = [
     "24",
     "--batch",
     "8",
+    "--depth",
+    "3",
     "--rounds",
     "1",
     "--regions",
@@ -53,10 +55,10 @@ fn each_mechanism_is_measured() {
         return;
     }
     for (mechanism, steps) in [
-        (&["--backend", "reg"][..], 5),
-        (&["--backend", "mw1"], 5),
-        (&["--backend", "mw2"], 5),
-        (&["--backend", "mw2", "--chained"], 9),
+        (&["--backend", "reg"][..], 7),
+        (&["--backend", "mw1"], 7),
+        (&["--backend", "mw2"], 9),
+        (&["--backend", "mw2", "--chained"], 15),
     ] {
         let policies = ["--policy", "immediate", "--policy", "threshold=6"];
         let answer = measured(&[mechanism, &policies].concat());

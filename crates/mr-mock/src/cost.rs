@@ -1,6 +1,7 @@
 //! What operations cost, by the figures of the preset.
 
 use crate::Preset;
+use crate::chained::Posted;
 use std::ops::{AddAssign, Sub};
 
 /// Time and misses, summed over everything that a device did.
@@ -123,8 +124,16 @@ impl CostModel {
     }
 
     /// One map: the caller's stores, and the HCA's part where mapping is a work request (posted,
-    /// not waited for).
-    pub(crate) fn map(&self, pages: u64) -> Costs {
+    /// not waited for). Behind others in a chain that needs no doorbell, and costs no less than a
+    /// work request of a chain of invalidations.
+    pub(crate) fn map(&self, pages: u64, posted: Posted) -> Costs {
+        let post = match posted {
+            Posted::Behind if self.map_hca_ns > 0 => {
+                let rest = self.map_ns.saturating_sub(self.doorbell_ns);
+                rest.max(self.unmap_ns).min(self.map_ns)
+            }
+            Posted::Behind | Posted::Alone => self.map_ns,
+        };
         let list = if pages > self.map_inline_pages {
             self.map_list_hca_ns
         } else {
@@ -132,7 +141,7 @@ impl CostModel {
         };
         Costs {
             hca_ns: self.map_hca_ns + list,
-            ..caller(self.map_ns + pages * self.map_page_ns)
+            ..caller(post + pages * self.map_page_ns)
         }
     }
 

@@ -1,6 +1,7 @@
 //! The device: tables, caches, costs and counters, all behind one lock.
 
 use crate::cache::Cache;
+use crate::chained::Posted;
 use crate::cost::{CostModel, Costs};
 use crate::dma::Span;
 use crate::tpt::{Entry, Mapping, State, Tpt};
@@ -45,6 +46,7 @@ pub(crate) struct MapRequest {
     pub(crate) domain: u32,
     pub(crate) connection: Option<u32>,
     pub(crate) base: u64,
+    pub(crate) posted: Posted,
 }
 
 /// The device.
@@ -150,7 +152,7 @@ impl Engine {
         self.serial = serial;
         self.counters.maps += 1;
         self.counters.remaps += u64::from(remap);
-        self.costs += self.model.map(pages);
+        self.costs += self.model.map(pages, request.posted);
         Ok(key)
     }
 

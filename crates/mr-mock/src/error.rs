@@ -41,9 +41,15 @@ pub enum MockError {
         "the connection belongs to another device or protection domain: use one of this handle"
     )]
     ForeignConnection,
-    /// Keys belong to one connection, and this handle names none.
-    #[error("keys of this HCA belong to one connection: map through MockHca::for_connection")]
+    /// Keys belong to one connection, or a request is to be sent on one, and this handle names none.
+    #[error("this needs a connection: map through MockHca::for_connection")]
     NoConnection,
+    /// A request cannot be sent.
+    #[error("the connection is in error since an access was refused: recover it")]
+    ConnectionInError,
+    /// The peer has no room for a request.
+    #[error("the peer has no room for a request: have it receive those that it has")]
+    PeerNotReady,
     /// The device was removed.
     #[error("the device was removed: open another one")]
     Removed,
@@ -53,7 +59,7 @@ impl BackendError for MockError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::TableFull { .. } => ErrorKind::NoMemory,
-            Self::NotInvalidated => ErrorKind::Busy,
+            Self::NotInvalidated | Self::ConnectionInError | Self::PeerNotReady => ErrorKind::Busy,
             Self::TooLarge { .. }
             | Self::NoConnection
             | Self::ForeignConnection

@@ -5,8 +5,8 @@ mod plan;
 pub use plan::{Call, Fault, FaultPlan, When};
 
 use mr_core::{
-    Access, BackendError, BatchError, Capabilities, DeallocError, ErrorKind, KeyTag, Keys,
-    MemoryRange, MrBackend,
+    Access, BackendError, BatchError, Capabilities, ChainedMap, DeallocError, ErrorKind, KeyTag,
+    Keys, MemoryRange, MrBackend,
 };
 use plan::Progress;
 use std::fmt;
@@ -122,6 +122,18 @@ impl<B: MrBackend> FaultBackend<B> {
         }
     }
 
+    fn map_by(
+        &self,
+        map: impl FnOnce(&B) -> Result<Keys, B::Error>,
+    ) -> Result<Keys, FaultError<B::Error>> {
+        let late = self.shared.before(Call::Map)?;
+        let keys = map(&self.inner).map_err(FaultError::Backend)?;
+        match late {
+            None => Ok(keys),
+            Some(late) => Err(late.with_region_unknown().error()),
+        }
+    }
+
     /// Invalidates the first `done` regions of the batch; reports those dead, unless the answer
     /// is lost, and all others failed.
     fn partly_invalidate(
@@ -171,15 +183,7 @@ unsafe impl<B: MrBackend> MrBackend for FaultBackend<B> {
         access: Access,
         tag: KeyTag,
     ) -> Result<Keys, Self::Error> {
-        let late = self.shared.before(Call::Map)?;
-        let keys = self
-            .inner
-            .map(region, memory, access, tag)
-            .map_err(FaultError::Backend)?;
-        match late {
-            None => Ok(keys),
-            Some(late) => Err(late.with_region_unknown().error()),
-        }
+        self.map_by(|inner| inner.map(region, memory, access, tag))
     }
 
     fn soft_invalidate(&self, region: &mut B::Region) {
@@ -229,6 +233,23 @@ unsafe impl<B: MrBackend> MrBackend for FaultBackend<B> {
             }),
             Err(error) => Err(DeallocError { region, error }),
         }
+    }
+}
+
+// SAFETY: as above: a map that succeeds here has succeeded inside.
+unsafe impl<B: ChainedMap> ChainedMap for FaultBackend<B> {
+    type Request = B::Request;
+
+    /// Counts as a map; one that fails late has sent its request.
+    fn map_chained(
+        &self,
+        region: &mut B::Region,
+        memory: MemoryRange<'_>,
+        access: Access,
+        tag: KeyTag,
+        request: &mut dyn FnMut(Keys) -> B::Request,
+    ) -> Result<Keys, Self::Error> {
+        self.map_by(|inner| inner.map_chained(region, memory, access, tag, request))
     }
 }
 

@@ -1,11 +1,13 @@
 //! The mock HCA as a backend.
 
+use crate::chained::Posted;
+use crate::connection::Connection;
 use crate::dma::Span;
 use crate::engine::{Engine, MapRequest};
 use crate::{Costs, Counters, MockError, Preset, RemotePeer};
 use mr_core::{
     Access, Addressing, BatchError, Capabilities, DeallocError, KeyScope, KeyTag, Keys, LocalKey,
-    MemoryRange, MrBackend, RemoteKey,
+    MapJob, MemoryRange, MrBackend, RemoteKey,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +26,7 @@ const LOCAL_INDEX: u32 = 1 << 23;
 pub struct MockHca {
     device: Arc<Device>,
     domain: u32,
-    connection: Option<u32>,
+    connection: Option<Arc<Connection>>,
     /// The address by which peers name the first byte of a mapping.
     base: u64,
 }
@@ -87,8 +89,9 @@ impl MockHca {
         RemotePeer::new(Arc::clone(&self.device), self.domain, number)
     }
 
-    /// The same device and domain, mapping for one connection where keys belong to one
-    /// ([`KeyScope::Connection`]); elsewhere the connection makes no difference.
+    /// The same device and domain, for one connection: it maps for this one where keys belong to
+    /// one ([`KeyScope::Connection`]), and sends the requests that go behind maps
+    /// ([`ChainedMap`](mr_core::ChainedMap)) on it.
     ///
     /// # Errors
     ///
@@ -98,7 +101,7 @@ impl MockHca {
             return Err(MockError::ForeignConnection);
         }
         Ok(Self {
-            connection: Some(peer.number()),
+            connection: Some(Arc::clone(peer.connection())),
             ..self.clone()
         })
     }
@@ -148,11 +151,41 @@ impl MockHca {
     fn scope(&self) -> Result<Option<u32>, MockError> {
         match self.device.capabilities.key_scope {
             KeyScope::ProtectionDomain => Ok(None),
-            KeyScope::Connection => match self.connection {
-                Some(connection) => Ok(Some(connection)),
+            KeyScope::Connection => match &self.connection {
+                Some(connection) => Ok(Some(connection.number())),
                 None => Err(MockError::NoConnection),
             },
         }
+    }
+
+    pub(crate) fn connection(&self) -> Option<&Connection> {
+        self.connection.as_deref()
+    }
+
+    pub(crate) fn map_posted(
+        &self,
+        region: &MockRegion,
+        memory: &MemoryRange<'_>,
+        access: Access,
+        tag: KeyTag,
+        posted: Posted,
+    ) -> Result<Keys, MockError> {
+        let index = self.index_of(region).ok_or(MockError::ForeignRegion)?;
+        let request = MapRequest {
+            index,
+            span: Span::of(memory),
+            access,
+            tag,
+            domain: self.domain,
+            connection: self.scope()?,
+            base: self.base,
+            posted,
+        };
+        let remote = self.device.lock().map(request)?;
+        Ok(Keys {
+            local: LocalKey::new(remote.index() | LOCAL_INDEX, remote.tag()),
+            remote,
+        })
     }
 }
 
@@ -184,21 +217,20 @@ unsafe impl MrBackend for MockHca {
         access: Access,
         tag: KeyTag,
     ) -> Result<Keys, MockError> {
-        let index = self.index_of(region).ok_or(MockError::ForeignRegion)?;
-        let request = MapRequest {
-            index,
-            span: Span::of(&memory),
-            access,
-            tag,
-            domain: self.domain,
-            connection: self.scope()?,
-            base: self.base,
-        };
-        let remote = self.device.lock().map(request)?;
-        Ok(Keys {
-            local: LocalKey::new(remote.index() | LOCAL_INDEX, remote.tag()),
-            remote,
-        })
+        self.map_posted(region, &memory, access, tag, Posted::Alone)
+    }
+
+    fn map_batch(&self, batch: &mut [MapJob<'_, MockRegion, MockError>]) {
+        let mut posted = Posted::Alone;
+        for job in batch {
+            let mapped = job.run(|region, memory, access, tag| {
+                self.map_posted(region, &memory, access, tag, posted)
+            });
+            if !mapped {
+                return;
+            }
+            posted = Posted::Behind;
+        }
     }
 
     fn soft_invalidate(&self, region: &mut MockRegion) {

@@ -32,6 +32,8 @@
 
 mod atomic;
 mod cache;
+mod chained;
+mod connection;
 mod cost;
 mod counters;
 mod dma;

@@ -1,12 +1,12 @@
 //! The peer's end of a connection: what it can do with a key.
 
+use crate::connection::Connection;
 use crate::cost::Costs;
 use crate::hca::Device;
 use crate::packet::Request;
 use crate::tpt::State;
 use mr_core::RemoteKey;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One connection (an RC queue pair), seen from the peer that presents keys.
 ///
@@ -21,8 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct RemotePeer {
     device: Arc<Device>,
     domain: u32,
-    number: u32,
-    error: AtomicBool,
+    connection: Arc<Connection>,
 }
 
 /// What a peer does to memory.
@@ -110,18 +109,21 @@ pub enum RefusalReason {
 }
 
 impl RemotePeer {
-    pub(crate) const fn new(device: Arc<Device>, domain: u32, number: u32) -> Self {
+    pub(crate) fn new(device: Arc<Device>, domain: u32, number: u32) -> Self {
         Self {
             device,
             domain,
-            number,
-            error: AtomicBool::new(false),
+            connection: Arc::new(Connection::new(number)),
         }
     }
 
     /// The connection's number, unique on its device.
-    pub const fn number(&self) -> u32 {
-        self.number
+    pub fn number(&self) -> u32 {
+        self.connection.number()
+    }
+
+    pub(crate) const fn connection(&self) -> &Arc<Connection> {
+        &self.connection
     }
 
     pub(crate) const fn domain(&self) -> u32 {
@@ -222,7 +224,7 @@ impl RemotePeer {
             Some(entry) => match entry.honours(key) {
                 None => Err(RefusalReason::Invalidated),
                 Some(mapping) if mapping.domain != self.domain => Err(RefusalReason::WrongDomain),
-                Some(mapping) if mapping.connection.is_some_and(|of| of != self.number) => {
+                Some(mapping) if mapping.connection.is_some_and(|of| of != self.number()) => {
                     Err(RefusalReason::WrongConnection)
                 }
                 Some(_) => Ok(()),
@@ -238,14 +240,20 @@ impl RemotePeer {
         Ok(transfer)
     }
 
+    /// The next request that came behind a map on this connection: see
+    /// [`ChainedMap`](mr_core::ChainedMap).
+    pub fn receive(&self) -> Option<Vec<u8>> {
+        self.connection.receive()
+    }
+
     /// Whether an operation was refused on this connection.
     pub fn is_in_error(&self) -> bool {
-        self.error.load(Ordering::Acquire)
+        self.connection.is_in_error()
     }
 
     /// Brings the connection back into service.
     pub fn recover(&self) {
-        self.error.store(false, Ordering::Release);
+        self.connection.set_error(false);
     }
 
     /// Runs a transfer, taking the lock for each run; `copy` gets the run and how many bytes went
@@ -285,7 +293,7 @@ impl RemotePeer {
             offset,
             len,
             domain: self.domain,
-            connection: self.number,
+            connection: self.number(),
             atomic: false,
         }
     }
@@ -307,7 +315,7 @@ impl RemotePeer {
         reason: RefusalReason,
         transfer: Transfer,
     ) -> Refusal {
-        self.error.store(true, Ordering::Release);
+        self.connection.set_error(true);
         Refusal {
             key,
             reason,

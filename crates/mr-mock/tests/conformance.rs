@@ -6,8 +6,8 @@
     reason = "helpers of tests, outside of a test function"
 )]
 
-use mr_core::conformance::{Harness, PeerError, Place};
-use mr_core::{MrBackend, RemoteKey};
+use mr_core::conformance::{ChainedHarness, Harness, PeerError, Place};
+use mr_core::{ChainedMap, MrBackend, RemoteKey};
 use mr_mock::{FaultBackend, FaultPlan, MockHca, Preset, Refusal, RefusalReason, RemotePeer};
 use std::sync::{Arc, Mutex};
 
@@ -80,6 +80,22 @@ impl<B: MrBackend<Region: std::fmt::Debug>> Harness for Mock<B> {
     }
 }
 
+impl<B> ChainedHarness for Mock<B>
+where
+    B: ChainedMap<Region: std::fmt::Debug, Request = Vec<u8>>,
+{
+    fn request(&self, key: RemoteKey) -> Vec<u8> {
+        key.bits().to_be_bytes().to_vec()
+    }
+
+    fn hear(&self) -> Result<RemoteKey, PeerError> {
+        let message = self.peer.receive();
+        let message = message.ok_or_else(|| PeerError::Other("nothing came".to_owned()))?;
+        let bits = u32::from_be_bytes(message.try_into().unwrap());
+        Ok(RemoteKey::from_bits(bits))
+    }
+}
+
 fn heard(refusal: Refusal) -> PeerError {
     match refusal.reason {
         RefusalReason::ConnectionInError | RefusalReason::DeviceRemoved => {
@@ -99,6 +115,10 @@ macro_rules! devices {
             }
 
             mr_core::conformance!(harness);
+
+            mod chained {
+                mr_core::conformance_chained!(super::harness);
+            }
         }
     )+};
 }
@@ -132,4 +152,8 @@ mod behind_a_fault_layer {
     }
 
     mr_core::conformance!(harness);
+
+    mod chained {
+        mr_core::conformance_chained!(super::harness);
+    }
 }

@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{Memory, hca, map};
-use mr_core::{MrBackend, RemoteKey};
+use common::{ALL, Memory, hca, map};
+use mr_core::{ChainedMap, KeyTag, MapJob, MrBackend, RemoteKey};
 use mr_mock::{Costs, MockHca, Operation, RemotePeer, Transfer};
 use proptest::prelude::*;
 
@@ -126,6 +126,44 @@ fn mapping_costs_by_the_page() {
     assert_eq!(cost("connectx-5", pages(8)).hca_ns, 200);
     assert_eq!(cost("connectx-5", pages(9)).hca_ns, 770);
     assert_eq!(cost("connectx-5-window", pages(9)).hca_ns, 1_000);
+}
+
+/// A chain of maps has one doorbell, with requests behind them or without; maps that are no work requests have
+/// none to share.
+#[test]
+fn a_chain_of_maps_shares_its_doorbell() {
+    let memory = Memory::new(4096);
+    let costs = |preset, chained: bool| {
+        let hca = hca(preset, &[]);
+        let peer = hca.connect();
+        let hca = hca.for_connection(&peer).unwrap();
+        let mut regions: Vec<_> = (0..10).map(|_| hca.alloc().unwrap()).collect();
+        let job = |region| MapJob::new(region, memory.range(), ALL, KeyTag::new(3));
+        let mut jobs: Vec<_> = regions.iter_mut().map(job).collect();
+        let cost = cost_of(&hca, || {
+            if chained {
+                hca.map_batch_chained(&mut jobs, &mut |place, _| vec![place as u8]);
+            } else {
+                hca.map_batch(&mut jobs);
+            }
+        });
+        let answers = jobs.into_iter().map(MapJob::into_answer);
+        assert!(
+            answers
+                .into_iter()
+                .all(|answer| matches!(answer, Some(Ok(_))))
+        );
+        assert_eq!(hca.counters().maps, 10);
+        let heard = std::iter::from_fn(|| peer.receive()).flatten();
+        assert_eq!(heard.count(), if chained { 10 } else { 0 });
+        (cost.cpu_ns, cost.hca_ns)
+    };
+    for chained in [false, true] {
+        // Posting one takes 300 ns, 200 of which are the doorbell.
+        let frwr = costs("connectx-3-frwr", chained);
+        assert_eq!(frwr, (300 + 9 * 100 + 10 * 5, 10 * 1_000));
+        assert_eq!(costs("connectx-2008", chained), (10 * (1_000 + 10), 0));
+    }
 }
 
 /// LITE (SOSP'17) Fig. 8, read off the graph: registration in us by size, within 5 %.

@@ -1,7 +1,9 @@
 //! Mappings without a pool.
 
-use crate::{Error, Window2Backend};
-use mr_core::{Access, BatchError, ChainedMap, DmaBuffer, KeyTag, Keys, MemoryRange, MrBackend};
+use crate::Error;
+use mr_core::{
+    Access, BatchError, ChainedMap, DmaBuffer, KeyTag, Keys, MapJob, MemoryRange, MrBackend,
+};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -79,6 +81,36 @@ impl<B: MrBackend<Error = Error>, M: DmaBuffer> Bare<B, M> {
         })
     }
 
+    /// Maps the regions at `places` in one batch: see [`MrBackend::map_batch`].
+    ///
+    /// # Errors
+    ///
+    /// The first of the batch, or there is no such place, or one of them is mapped; [`invalidate`](Self::invalidate) ends what is
+    /// mapped then.
+    pub fn map_batch(&mut self, places: Range<usize>, access: Access) -> Result<(), Error> {
+        self.map_batch_by(places, access, |backend, jobs| backend.map_batch(jobs))
+    }
+
+    /// The same, with `request` behind each and without waiting: see
+    /// [`ChainedMap::map_batch_chained`].
+    ///
+    /// # Errors
+    ///
+    /// As [`map_batch`](Self::map_batch).
+    pub fn map_batch_chained(
+        &mut self,
+        places: Range<usize>,
+        access: Access,
+        mut request: impl FnMut(Keys) -> B::Request,
+    ) -> Result<(), Error>
+    where
+        B: ChainedMap,
+    {
+        self.map_batch_by(places, access, |backend, jobs| {
+            backend.map_batch_chained(jobs, &mut |_, keys| request(keys));
+        })
+    }
+
     /// Invalidates the regions at `places`, in batches as large as the backend takes.
     ///
     /// # Errors
@@ -95,6 +127,23 @@ impl<B: MrBackend<Error = Error>, M: DmaBuffer> Bare<B, M> {
         Ok(())
     }
 
+    fn map_batch_by(
+        &mut self,
+        places: Range<usize>,
+        access: Access,
+        map: impl FnOnce(&B, &mut [MapJob<'_, B::Region, Error>]),
+    ) -> Result<(), Error> {
+        let places = self.places.get_mut(places).ok_or(Error::ForeignRegion)?;
+        let mut jobs = Vec::with_capacity(places.len());
+        for place in places {
+            let (region, memory, tag) = place.begin()?;
+            jobs.push(MapJob::new(region, memory, access, tag));
+        }
+        map(&self.backend, &mut jobs);
+        let mut answers = jobs.into_iter().filter_map(MapJob::into_answer);
+        answers.try_for_each(|answer| answer.map(drop))
+    }
+
     fn map_by(
         &mut self,
         place: usize,
@@ -105,24 +154,6 @@ impl<B: MrBackend<Error = Error>, M: DmaBuffer> Bare<B, M> {
         };
         let (region, memory, tag) = place.begin()?;
         map(&self.backend, region, memory, tag)
-    }
-}
-
-impl<M: DmaBuffer> Bare<Window2Backend, M> {
-    /// Binds all regions in chains as long as the send queue takes, one doorbell each, and waits
-    /// for none: the least that binding can cost.
-    ///
-    /// # Errors
-    ///
-    /// One of them is mapped, or the backend's; [`invalidate`](Self::invalidate) ends what is
-    /// bound then.
-    pub fn map_all(&mut self, access: Access) -> Result<(), Error> {
-        let mut many = Vec::with_capacity(self.places.len());
-        for place in &mut self.places {
-            let (region, memory, tag) = place.begin()?;
-            many.push((region, memory, tag));
-        }
-        self.backend.map_many(&mut many, access)
     }
 }
 

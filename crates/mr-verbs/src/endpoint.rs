@@ -104,23 +104,31 @@ impl Endpoint {
         self.run("sending a message", Work::Send { message })
     }
 
-    /// Posts a message and does not wait for it, as a chained map does with its request: one
-    /// doorbell and no round trip. Waits only for room in the send queue.
+    /// Posts messages and does not wait for them, as chained maps do with their requests: in chains as
+    /// long as the send queue takes, with one doorbell for each. Waits only for room in the queue.
     ///
     /// # Errors
     ///
-    /// Nothing was sent. Whether what was posted arrives is not said: if it does not, the
-    /// connection is lost, and the next call that waits says so.
-    pub fn post(&self, message: &[u8]) -> Result<(), Error> {
-        self.check_message(message)?;
+    /// Of the first chain that was not sent; those behind it were not, either. Whether what was
+    /// posted arrives is not said: if it does not, the connection is lost, and the next call that
+    /// waits says so.
+    pub fn post(&self, messages: &[impl AsRef<[u8]>]) -> Result<(), Error> {
+        for message in messages {
+            self.check_message(message.as_ref())?;
+        }
         let link = self.link()?;
         let queue = link.queue();
-        let mut patience = Patience::new(self.config.timeout);
-        // SAFETY: a message is copied at once.
-        let posted = unsafe { queue.post(&[Work::Send { message }], false, &mut patience) };
-        posted
-            .map(drop)
-            .map_err(|trouble| trouble.into_error("posting a message", 1, queue, &patience))
+        for chain in messages.chunks(queue.longest_chain()) {
+            let works = chain.iter().map(AsRef::as_ref);
+            let works: Vec<_> = works.map(|message| Work::Send { message }).collect();
+            let mut patience = Patience::new(self.config.timeout);
+            // SAFETY: messages are copied at once.
+            let posted = unsafe { queue.post(&works, false, &mut patience) };
+            posted.map_err(|trouble| {
+                trouble.into_error("posting messages", works.len(), queue, &patience)
+            })?;
+        }
+        Ok(())
     }
 
     /// Sends a message, and has the peer's HCA invalidate `key`, which the peer has bound for this

@@ -237,6 +237,17 @@ impl Error {
             errno => Self::System { what, errno },
         }
     }
+
+    /// Whether the queue was in error before the request was its turn.
+    pub(crate) const fn is_of_lost_queue(&self) -> bool {
+        matches!(
+            self,
+            Self::ConnectionLost {
+                status: Status::Flushed,
+                ..
+            }
+        )
+    }
 }
 
 impl BackendError for Error {

@@ -35,6 +35,14 @@ impl Rig {
         })
     }
 
+    pub(crate) fn range(buffer: &mut ArenaBuffer) -> MemoryRange<'static> {
+        let len = buffer.len();
+        let start = NonNull::new(DmaBuffer::as_mut_ptr(buffer)).unwrap();
+        // SAFETY: tests keep the buffer until the key is dead, and look into it only when the peer
+        // is not writing.
+        unsafe { MemoryRange::new(start, len) }
+    }
+
     pub(crate) fn try_map<B: MrBackend>(
         &self,
         backend: &B,
@@ -42,11 +50,7 @@ impl Rig {
         buffer: &mut ArenaBuffer,
         tag: u8,
     ) -> Result<RemoteKey, B::Error> {
-        let len = buffer.len();
-        let start = NonNull::new(DmaBuffer::as_mut_ptr(buffer)).unwrap();
-        // SAFETY: tests keep the buffer until the key is dead, and look into it only when the peer
-        // is not writing.
-        let range = unsafe { MemoryRange::new(start, len) };
+        let range = Self::range(buffer);
         let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
         let keys = backend.map(region, range, access, KeyTag::new(tag))?;
         Ok(keys.remote)

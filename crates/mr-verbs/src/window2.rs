@@ -1,6 +1,9 @@
 //! Memory windows of type 2: bound on a connection's queue pair, usable by its peer alone.
 
-use crate::arena::Arena;
+mod batch;
+
+use crate::Error;
+use crate::arena::{Arena, Inner};
 use crate::bound::{self, Arenas, Hold};
 use crate::endpoint::Endpoint;
 use crate::kill::Kill;
@@ -8,11 +11,10 @@ use crate::link::Link;
 use crate::mw::Window;
 use crate::peer_keys::KeyCell;
 use crate::post::Work;
-use crate::sys::{Target, WindowType};
-use crate::wait::Patience;
-use crate::{Error, Status};
+use crate::sys::WindowType;
+use batch::Job;
 use mr_core::{
-    Access, BatchError, Capabilities, ChainedMap, DeallocError, KeyScope, KeyTag, Keys,
+    Access, BatchError, Capabilities, ChainedMap, DeallocError, KeyScope, KeyTag, Keys, MapJob,
     MemoryRange, MrBackend, RemoteKey,
 };
 use std::sync::Arc;
@@ -26,7 +28,9 @@ use std::sync::Arc;
 ///
 /// [`map`](MrBackend::map) returns when the window is bound.
 /// [`map_chained`](ChainedMap::map_chained) sends the peer a message right behind the bind, in one
-/// doorbell, and waits for neither.
+/// doorbell, and waits for neither. The same of a batch ([`map_batch`](MrBackend::map_batch),
+/// [`map_batch_chained`](ChainedMap::map_batch_chained)) makes chains as long as the send queue takes, with
+/// a doorbell for each; a chain that fails costs the queue pair, and all its keys are dead.
 ///
 /// When a bind or an invalidation fails, or the peer has a request refused, the queue pair is lost.
 /// Its keys are out of use at once; the windows of leases are freed as the leases end; the next map
@@ -47,6 +51,18 @@ pub struct Window2Region {
     cell: Arc<KeyCell>,
     endpoint: Arc<Endpoint>,
     home: Arc<()>,
+}
+
+/// Gives the message that tells the peer of a key.
+type Request<'r> = dyn FnMut(Keys) -> Vec<u8> + 'r;
+
+/// A bind that can be posted.
+struct Ready {
+    keys: Keys,
+    bind: Work<'static>,
+    /// What goes behind it.
+    message: Option<Vec<u8>>,
+    arena: Arc<Inner>,
 }
 
 /// A window that may honour a key.
@@ -126,16 +142,34 @@ impl Window2Backend {
         }
     }
 
-    /// Binds `region` to `memory`; `behind` is the message that goes with it, else the bind is
+    /// Binds `region` to `memory`; `request` makes the message that goes with it, else the bind is
     /// waited for.
-    fn map_with(
+    fn bind(
+        &self,
+        region: &mut Window2Region,
+        memory: MemoryRange<'_>,
+        access: Access,
+        tag: KeyTag,
+        request: Option<&mut Request<'_>>,
+    ) -> Result<Keys, Error> {
+        let mut jobs = [MapJob::new(region, memory, access, tag)];
+        match request {
+            None => self.bind_batch(&mut jobs, None),
+            Some(request) => self.bind_batch(&mut jobs, Some(&mut |_, keys| request(keys))),
+        }
+        let [job] = jobs;
+        job.into_answer().unwrap_or(Err(Error::ForeignRegion))
+    }
+
+    /// Sees to it that `region` can be bound to `memory`, and makes the message of `request`.
+    fn prepare(
         &self,
         region: &mut Window2Region,
         memory: &MemoryRange<'_>,
         access: Access,
         tag: KeyTag,
-        mut behind: Option<&mut dyn FnMut(Keys) -> Vec<u8>>,
-    ) -> Result<Keys, Error> {
+        request: Option<&mut Request<'_>>,
+    ) -> Result<Ready, Error> {
         self.check_home(region)?;
         if region.bound.is_some() {
             return Err(Error::Busy {
@@ -145,139 +179,51 @@ impl Window2Backend {
         }
         let arena = self.arenas.find(memory)?;
         let target = bound::target(arena, memory, access)?;
-        let mut last_chance = false;
-        loop {
-            let link = self.endpoint.link()?;
-            let key = region.prepare(tag)?;
-            let keys = Keys {
-                local: arena.local_key(),
-                remote: key,
-            };
-            let message = behind.as_mut().map(|message| message(keys));
-            if let Some(message) = &message {
-                self.endpoint.check_message(message)?;
-            }
-            // From here on the HCA may honour the key.
-            region.cell.set_alive(key);
-            region.bound = Some(Bound {
-                key,
-                link: Arc::clone(&link),
-                _arena: Hold::new(arena),
-            });
-            let Err(error) = self.bind(region, key, target, &link, message.as_deref()) else {
-                return Ok(keys);
-            };
-            region.end()?;
-            // That the queue pair was lost since its last use is noticed only now. Nothing of
-            // this bind was done: on a new one it may go well.
-            let stale = matches!(
-                error,
-                Error::ConnectionLost {
-                    status: Status::Flushed,
-                    ..
-                }
-            );
-            if !stale || std::mem::replace(&mut last_chance, true) {
-                return Err(error);
-            }
-        }
-    }
-
-    /// Binds many regions, none of them bound, in chains as long as the queue takes, a doorbell
-    /// each. Waits for none; what comes next on the connection finds them bound.
-    ///
-    /// After an error any of them may be bound, or count as such: `invalidate` ends that.
-    pub(crate) fn map_many(
-        &self,
-        many: &mut [(&mut Window2Region, MemoryRange<'_>, KeyTag)],
-        access: Access,
-    ) -> Result<(), Error> {
-        let link = self.endpoint.link()?;
-        let queue = link.queue();
-        for chain in many.chunks_mut(queue.longest_chain()) {
-            let mut works = Vec::with_capacity(chain.len());
-            for (region, memory, tag) in chain.iter_mut() {
-                self.check_home(region)?;
-                let arena = self.arenas.find(memory)?;
-                let target = bound::target(arena, memory, access)?;
-                let key = region.prepare(*tag)?;
-                let Some(window) = &region.window else {
-                    return Err(Error::ForeignRegion);
-                };
-                works.push(Work::Bind {
-                    window: window.raw(),
-                    key: key.bits(),
-                    target,
-                });
-                region.cell.set_alive(key);
-                region.bound = Some(Bound {
-                    key,
-                    link: Arc::clone(&link),
-                    _arena: Hold::new(arena),
-                });
-            }
-            let mut patience = Patience::new(self.endpoint.config().timeout);
-            // SAFETY: each region keeps its window, and with it the arena, until the key is dead.
-            let posted = unsafe { queue.post(&works, false, &mut patience) };
-            for (region, ..) in chain.iter_mut() {
-                if let (Some(window), Some(bound)) = (&mut region.window, &region.bound) {
-                    window.set_key(bound.key);
-                }
-            }
-            posted.map_err(|trouble| {
-                queue.give_up();
-                trouble.into_error(Self::WHAT, works.len(), queue, &patience)
-            })?;
-        }
-        Ok(())
-    }
-
-    fn bind(
-        &self,
-        region: &mut Window2Region,
-        key: RemoteKey,
-        target: Target,
-        link: &Link,
-        message: Option<&[u8]>,
-    ) -> Result<(), Error> {
-        let Some(window) = &mut region.window else {
+        let key = region.prepare(tag)?;
+        let Some(window) = &region.window else {
             return Err(Error::ForeignRegion);
         };
-        let queue = link.queue();
-        let mut patience = Patience::new(self.endpoint.config().timeout);
+        let keys = Keys {
+            local: arena.local_key(),
+            remote: key,
+        };
+        let message = request.map(|request| request(keys));
+        if let Some(message) = &message {
+            self.endpoint.check_message(message)?;
+        }
         let bind = Work::Bind {
             window: window.raw(),
             key: key.bits(),
             target,
         };
-        let waits = message.is_none();
-        let chain = [
+        Ok(Ready {
+            keys,
             bind,
-            Work::Send {
-                message: message.unwrap_or_default(),
-            },
-        ];
-        let works = if waits { &chain[..1] } else { &chain[..] };
-        // SAFETY: the region keeps its window, and with it the arena, until the key is dead; a
-        // message is copied at once.
-        let posted = unsafe { queue.post(works, waits, &mut patience) };
-        let done = match posted {
-            Ok(number) if waits => queue.wait(number, &mut patience),
-            posted => posted.map(drop),
-        };
-        // libibverbs does not follow: unless it is told, it will take the next key for the old.
-        window.set_key(key);
-        done.map_err(|trouble| {
-            let error = trouble.into_error(Self::WHAT, 1, queue, &patience);
-            if !matches!(error, Error::QueueFull { .. }) {
-                queue.give_up();
-            }
-            error
+            message,
+            arena: Arc::clone(arena),
         })
     }
 }
 
 impl Window2Region {
+    /// The HCA is about to be asked to bind.
+    fn begin(&mut self, ready: &Ready, link: &Arc<Link>) {
+        let key = ready.keys.remote;
+        self.cell.set_alive(key);
+        self.bound = Some(Bound {
+            key,
+            link: Arc::clone(link),
+            _arena: Hold::new(&ready.arena),
+        });
+    }
+
+    /// libibverbs does not follow: unless it is told, it will take the next key for the old.
+    fn tell_window(&mut self, key: RemoteKey) {
+        if let Some(window) = &mut self.window {
+            window.set_key(key);
+        }
+    }
+
     /// Sees to it that there is a window, and that its next key can have this tag: an HCA refuses
     /// to bind the key that a window has already.
     fn prepare(&mut self, tag: KeyTag) -> Result<RemoteKey, Error> {
@@ -375,7 +321,11 @@ unsafe impl MrBackend for Window2Backend {
         access: Access,
         tag: KeyTag,
     ) -> Result<Keys, Error> {
-        self.map_with(region, &memory, access, tag, None)
+        self.bind(region, memory, access, tag, None)
+    }
+
+    fn map_batch(&self, batch: &mut [Job<'_>]) {
+        self.bind_batch(batch, None);
     }
 
     fn invalidate(&self, batch: &mut [&mut Window2Region]) -> Result<(), BatchError<Error>> {
@@ -421,104 +371,17 @@ unsafe impl ChainedMap for Window2Backend {
         tag: KeyTag,
         request: &mut dyn FnMut(Keys) -> Vec<u8>,
     ) -> Result<Keys, Error> {
-        self.map_with(region, &memory, access, tag, Some(request))
+        self.bind(region, memory, access, tag, Some(request))
+    }
+
+    fn map_batch_chained(
+        &self,
+        batch: &mut [Job<'_>],
+        request: &mut dyn FnMut(usize, Keys) -> Vec<u8>,
+    ) {
+        self.bind_batch(batch, Some(request));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::Rig;
-    use crate::{Arena, Status};
-    use mr_core::{BackendError, ErrorKind};
-
-    fn backend(rig: &Rig, arena: &Arena) -> Window2Backend {
-        Window2Backend::new(&rig.ours, [arena.clone()]).unwrap()
-    }
-
-    /// The HCA does the first half of a chain, fails at one request, and flushes the rest: no key
-    /// is left alive, no region is lost, and the next map has a new queue pair.
-    #[test]
-    fn a_chain_that_fails_half_way_leaves_no_key_alive() {
-        let Some(rig) = Rig::or_skip("a_chain_that_fails_half_way_leaves_no_key_alive") else {
-            return;
-        };
-        let arena = Arena::new(&rig.domain, 1 << 20).unwrap();
-        let backend = backend(&rig, &arena);
-        for broken in [0, 3, 6] {
-            let mut buffers: Vec<_> = (0..7).map(|_| arena.take(4096).unwrap()).collect();
-            let mut regions: Vec<_> = (0..7).map(|_| backend.alloc().unwrap()).collect();
-            let keys: Vec<_> = regions
-                .iter_mut()
-                .zip(&mut buffers)
-                .map(|(region, buffer)| rig.map(&backend, region, buffer, 1))
-                .collect();
-            let before = rig.ours.connections();
-            let bound = regions[broken].bound.as_mut().unwrap();
-            bound.key = RemoteKey::new(bound.key.index() ^ 0x5a_0000, bound.key.tag());
-            let mut batch: Vec<&mut Window2Region> = regions.iter_mut().collect();
-            backend.invalidate(&mut batch).unwrap();
-            assert_eq!(arena.bound(), 0);
-
-            for (key, buffer) in keys.iter().zip(&buffers) {
-                rig.ours.reconnect().unwrap();
-                rig.assert_refused(buffer, *key);
-            }
-            assert!(rig.ours.connections() > before);
-            for (region, buffer) in regions.iter_mut().zip(&mut buffers) {
-                rig.ours.reconnect().unwrap();
-                let key = rig.map(&backend, region, buffer, 2);
-                rig.write(buffer, key).unwrap();
-                backend.invalidate(&mut [region]).unwrap();
-            }
-            for region in regions {
-                backend.dealloc(region).unwrap();
-            }
-        }
-    }
-
-    /// A bind that the HCA refuses costs the queue pair; the region is as before, and other leases
-    /// end as they should.
-    #[test]
-    fn a_failed_bind_is_recovered_from() {
-        let Some(rig) = Rig::or_skip("a_failed_bind_is_recovered_from") else {
-            return;
-        };
-        let arena = Arena::new(&rig.domain, 1 << 20).unwrap();
-        let backend = backend(&rig, &arena);
-        let mut bystander = backend.alloc().unwrap();
-        let mut bystander_buffer = arena.take(4096).unwrap();
-        let bystander_key = rig.map(&backend, &mut bystander, &mut bystander_buffer, 1);
-
-        let mut region = backend.alloc().unwrap();
-        let mut buffer = arena.take(4096).unwrap();
-        let window = region.window.as_mut().unwrap();
-        let wrong = RemoteKey::new(window.key().index() ^ 0x5a_0000, window.key().tag());
-        window.set_key(wrong);
-        let error = rig
-            .try_map(&backend, &mut region, &mut buffer, 1)
-            .unwrap_err();
-        let lost = Error::ConnectionLost {
-            what: "",
-            status: Status::WindowBind,
-        };
-        assert_eq!(
-            std::mem::discriminant(&error),
-            std::mem::discriminant(&lost),
-            "{error}"
-        );
-        assert!(error.to_string().contains("status 6"), "{error}");
-        assert_eq!(error.kind(), ErrorKind::Busy);
-        assert_eq!(arena.bound(), 1, "the bystander's");
-
-        let before = rig.ours.connections();
-        let key = rig.map(&backend, &mut region, &mut buffer, 2);
-        assert_eq!(rig.ours.connections(), before + 1);
-        rig.write(&buffer, key).unwrap();
-        rig.assert_refused(&bystander_buffer, bystander_key);
-        backend
-            .invalidate(&mut [&mut region, &mut bystander])
-            .unwrap();
-        assert_eq!(arena.bound(), 0);
-    }
-}
+mod tests;

@@ -7,9 +7,9 @@
 
 mod common;
 
-use common::{Rig, device_or_skip};
+use common::{Rig, device_or_skip, patient};
 use mr_core::conformance::Place;
-use mr_core::{Access, Keys, Pool, RemoteKey};
+use mr_core::{Access, Keys, Pool, RemoteKey, Shortage};
 use mr_policies::{Immediate, UseOnce};
 use mr_verbs::{EndpointConfig, Window2Backend};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn announced(bytes: &[u8]) -> RemoteKey {
 }
 
 fn rig(test: &str, depth: u32) -> Option<Rig> {
-    let mut config = EndpointConfig::default();
+    let mut config = patient();
     config.send_depth = depth;
     Some(Rig::new(&device_or_skip(test)?, config))
 }
@@ -74,6 +74,92 @@ fn a_key_that_arrives_works() {
     }
     assert_eq!(rig.ours.connections(), 3, "no chain has failed");
     assert!(pool.shutdown(PATIENCE).is_complete());
+}
+
+/// Fifty leases in one call, over a queue that takes two of them at a time: each key arrives, in order,
+/// and works; they die in one flush.
+#[test]
+fn a_batch_longer_than_the_queue_goes_in_several_chains() {
+    let test = "a_batch_longer_than_the_queue_goes_in_several_chains";
+    let Some(rig) = rig(test, 8) else {
+        return;
+    };
+    let backend = Window2Backend::new(&rig.ours, [rig.arena.clone()]).unwrap();
+    let pool = Pool::builder(backend, UseOnce)
+        .capacity(50)
+        .max_age(Duration::from_secs(3600))
+        .build()
+        .unwrap();
+    let wanted = (0..50).map(|_| (rig.arena.take(4096).unwrap(), WRITE));
+    let shortage = Shortage::Wait(PATIENCE);
+    let leased = pool.lease_batch_chained(wanted, shortage, |place, keys| {
+        let mut message = announce(keys);
+        message.push(place as u8);
+        message
+    });
+    let leases: Vec<_> = leased.into_iter().map(Result::unwrap).collect();
+    for (n, lease) in (0..50_u8).zip(&leases) {
+        let message = rig.peer.receive(PATIENCE).unwrap().unwrap();
+        let (key, place) = message.bytes.split_at(4);
+        assert_eq!((announced(key), place), (lease.remote_key(), &[n][..]));
+        let place = Place {
+            key: announced(key),
+            addr: lease.addr(),
+        };
+        rig.write(place, 0, &[n; 16]).unwrap();
+    }
+    leases.into_iter().for_each(|lease| lease.release());
+    pool.flush().unwrap();
+    let mut buffers = Vec::new();
+    assert_eq!(pool.reclaim(&mut buffers, 99), 50);
+    for n in 0..50_u8 {
+        assert!(buffers.iter().any(|buffer| buffer[..16] == [n; 16]), "{n}");
+    }
+    assert_eq!(rig.ours.connections(), 1, "no chain has failed");
+    assert!(pool.shutdown(PATIENCE).is_complete());
+}
+
+/// A batch that finds no room in the middle: what was posted is leased, and the rest of the buffers
+/// comes back, of which one says why.
+#[test]
+fn a_batch_that_finds_no_room_is_leased_as_far_as_it_goes() {
+    let test = "a_batch_that_finds_no_room_is_leased_as_far_as_it_goes";
+    let Some(device) = device_or_skip(test) else {
+        return;
+    };
+    let mut config = EndpointConfig::default();
+    config.send_depth = 4;
+    config.receive_depth = 1;
+    config.timeout = Duration::from_millis(500);
+    let rig = Rig::new(&device, config);
+    let backend = Window2Backend::new(&rig.ours, [rig.arena.clone()]).unwrap();
+    let pool = Pool::builder(backend, UseOnce)
+        .capacity(16)
+        .max_age(Duration::from_secs(3600))
+        .build()
+        .unwrap();
+    let wanted = (0..16).map(|_| (rig.arena.take(4096).unwrap(), WRITE));
+    let shortage = Shortage::Wait(PATIENCE);
+    let leased = pool.lease_batch_chained(wanted, shortage, |_, keys| announce(keys));
+    let (leases, refused): (Vec<_>, Vec<_>) = leased.into_iter().partition(Result::is_ok);
+    assert!((2..16).contains(&leases.len()), "{}", leases.len());
+    for (place, refused) in refused.into_iter().enumerate() {
+        let refused = refused.unwrap_err();
+        assert!(refused.buffer.is_some(), "{refused}");
+        let why = if place == 0 {
+            "no room"
+        } else {
+            "another lease of the batch"
+        };
+        assert!(refused.to_string().contains(why), "{refused}");
+    }
+    for lease in leases {
+        lease.unwrap().invalidate().unwrap();
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.regions.clean, stats.quarantines), (16, 0));
+    assert!(pool.shutdown(PATIENCE).is_complete());
+    assert_eq!(rig.arena.bound(), 0);
 }
 
 /// A message that is too long is refused before anything is posted.

@@ -53,4 +53,8 @@ mod window_2 {
     }
 
     mr_core::conformance!(harness);
+
+    mod chained {
+        mr_core::conformance_chained!(super::harness);
+    }
 }

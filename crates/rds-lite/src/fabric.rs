@@ -4,16 +4,20 @@
 //! protocol runs over each: [`mock`] is in process, over mock HCAs, with faults; [`tcp`] is RDS/TCP,
 //! without RDMA; and `verbs`, with the feature of this name, is RDS over InfiniBand.
 
+mod bell;
 pub mod mock;
 pub mod tcp;
 #[cfg(feature = "verbs")]
 pub mod verbs;
+
+pub use bell::Bell;
 
 use crate::proto::{Buf, LinkId, LinkKind, Path, RdmaDone, Transmission};
 use bytes::Bytes;
 use mr_core::Time;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 #[cfg(doc)]
 use crate::proto::{Greeting, RdmaWork};
@@ -69,6 +73,20 @@ pub trait Link: Send + Sync {
     fn arrived(&self) -> Option<u64> {
         None
     }
+
+    /// Uses the caller's thread, which would only wait, to receive what arrives on this link, for as
+    /// long as `patience` says: a time after which it is to be asked again, or `None`. It is asked after
+    /// everything that the sink was told, and when `bell` has rung. Nothing of the sink is locked.
+    ///
+    /// `false`, at once, if the link has no use for a thread: then the caller waits by other means.
+    fn serve(&self, bell: &Arc<Bell>, patience: &dyn Fn() -> Option<Duration>) -> bool {
+        let _ = (bell, patience);
+        false
+    }
+
+    /// Nobody may come to [`serve`](Self::serve) for a while, so the link receives by itself as soon as
+    /// nobody serves it. Without this call it does so after a time that the fabric bounds.
+    fn recall(&self) {}
 }
 
 /// A frame that has arrived.

@@ -1,6 +1,7 @@
 //! A host: the protocol core, driven over a fabric.
 
 mod builder;
+mod crowd;
 mod drive;
 mod links;
 mod memory;
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) buffers: Arc<crate::proto::BufPool>,
     pub(crate) links: Links,
     pub(crate) signals: RwLock<HashMap<SockId, Arc<SocketSignals>>>,
+    pub(crate) crowd: Arc<crowd::Crowd>,
     pub(crate) timer: timer::Timer,
     pub(crate) driving: Driving,
     pub(crate) tallies: Tallies,
@@ -83,7 +85,7 @@ impl Host {
             let id = core.bind(addr)?;
             (id, core.address(id).unwrap_or(addr))
         };
-        let signals = Arc::new(SocketSignals::default());
+        let signals = Arc::new(SocketSignals::new(&self.shared.crowd));
         self.shared
             .signals
             .write()

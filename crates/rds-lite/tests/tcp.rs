@@ -167,3 +167,104 @@ fn noise_on_a_connection_ends_only_that() {
     sender.send_to(b"still there", at(3, 6)).unwrap();
     assert_eq!(receive(&receiver), b"still there");
 }
+
+/// Whoever waits may have to receive for the others, and leaves when it has what it waited for.
+#[test]
+fn whoever_waits_on_a_shared_connection_gets_its_messages() {
+    use std::future::Future;
+    use std::task::{Context, Poll, Wake};
+
+    const MESSAGES: u32 = 3000;
+    const SHORT: Duration = Duration::from_micros(50);
+
+    struct Unpark(std::thread::Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    fn number(message: &[u8]) -> u32 {
+        u32::from_be_bytes(message.try_into().unwrap())
+    }
+
+    fn as_a_task(socket: &Socket) -> u32 {
+        let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+        let mut task = Context::from_waker(&waker);
+        let mut message = std::pin::pin!(socket.recv_message_async());
+        loop {
+            match message.as_mut().poll(&mut task) {
+                Poll::Ready(message) => return number(&message.unwrap().payload),
+                Poll::Pending => std::thread::park_timeout(LONG),
+            }
+        }
+    }
+
+    fn impatiently(socket: &Socket) -> u32 {
+        for _ in 0..1_000_000 {
+            socket.set_receive_timeout(Some(SHORT));
+            if let Ok(message) = socket.recv_message() {
+                return number(&message.payload);
+            }
+        }
+        panic!("nothing comes");
+    }
+
+    let port = free_port();
+    let (a, b) = (host(port), host(port));
+    let ways: [fn(&Socket) -> u32; 4] = [
+        |socket| number(&receive(socket)),
+        as_a_task,
+        impatiently,
+        |socket| {
+            assert!(socket.wait_readable(LONG));
+            number(&socket.try_recv_message().unwrap().payload)
+        },
+    ];
+    std::thread::scope(|scope| {
+        for (way, receive) in ways.into_iter().enumerate() {
+            let at = move |last| at(last, 10 + way as u16);
+            let (near, far) = (a.bind(at(1)).unwrap(), b.bind(at(2)).unwrap());
+            // A message each way at a time, so that everyone waits again and again.
+            scope.spawn(move || {
+                for number in 0..MESSAGES {
+                    near.send_to(&number.to_be_bytes(), at(2)).unwrap();
+                    assert_eq!(receive(&near), number);
+                }
+                assert!(near.wait_sent(LONG));
+            });
+            scope.spawn(move || {
+                for number in 0..MESSAGES {
+                    assert_eq!(receive(&far), number);
+                    far.send_to(&number.to_be_bytes(), at(1)).unwrap();
+                }
+                assert!(far.wait_sent(LONG));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_full_send_buffer_asks_for_acknowledgements_now_and_then() {
+    const MESSAGES: u64 = 4000;
+    const BUFFER: usize = 64 << 10;
+    let port = free_port();
+    let (a, b) = (host(port), host(port));
+    let (a, b) = (a.bind(at(1, 5)).unwrap(), b.bind(at(2, 6)).unwrap());
+    a.set_send_buffer(BUFFER);
+    a.set_send_timeout(Some(LONG));
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..MESSAGES).for_each(|_| drop(receive(&b))));
+        for _ in 0..MESSAGES {
+            a.send_to(&[0; 1024], at(2, 6)).unwrap();
+        }
+    });
+    assert!(a.wait_sent(LONG));
+    let asked = a.host().counters().send_ack_required;
+    let needed = MESSAGES * 1024 / BUFFER as u64;
+    assert!(
+        (needed..MESSAGES / 4).contains(&asked),
+        "asked {asked} times"
+    );
+}

@@ -53,6 +53,8 @@ fn stress_moves_memory_under_every_kind_of_policy_and_shows_the_exposure() {
         ("rds-frmr", "--rdma-invalidate 1 -M 1"),
         ("immediate", "--rdma-cache-mrs 1 -M 2"),
         ("use-n=4", "--hca connectx-2008"),
+        ("immediate", "-I 512"),
+        ("rds-frmr", "-I 3 --rdma-use-fence 0"),
     ] {
         let load = "stress -T 0.3 -d 4 -D 16K -z --format json --regions 64";
         let output = run(&format!("{load} --policy {policy} {flags}"));
@@ -67,6 +69,15 @@ fn stress_moves_memory_under_every_kind_of_policy_and_shows_the_exposure() {
         assert!(pool["longest_exposure_us"].is_number() && pool["key_seconds"].is_number());
         assert_eq!(summary["policy"], policy);
     }
+}
+
+#[test]
+fn stress_tells_what_connections_do_if_asked_to() {
+    let output = run("stress -T 0.1 -V -z");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("connection") && told.contains("up"), "{told}");
+    assert!(run("stress -T 0.1 -z").stderr.is_empty());
 }
 
 #[test]
@@ -126,7 +137,11 @@ fn bad_input_is_refused_with_a_sentence() {
     for (arguments, sentence) in [
         ("stress -q 10", "-q must be from 63 to 1M"),
         ("stress -q 2M", "-q must be from 63 to 1M"),
-        ("stress -I 2", "only 1 is supported"),
+        ("stress -D 64K -I 513", "-I must be from 1 to 512"),
+        ("stress -D 15 -I 2", "-D to be at least 16"),
+        ("stress -R", "chrt --rr 1"),
+        ("stress -Q 1", "only 0"),
+        ("stress --rdma-use-get-mr 0", "only 1"),
         ("stress -D 1K --policy no-such-policy", "no-such-policy"),
         ("stress --fabric tcp", "-r for this host"),
         (

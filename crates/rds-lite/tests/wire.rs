@@ -101,6 +101,21 @@ fn every_flipped_bit_is_noticed() {
     }
 }
 
+/// One header in 65535 has a sum of zero. It went out as one without a checksum.
+#[test]
+fn a_header_whose_sum_is_zero_has_a_checksum_all_the_same() {
+    let header = Header {
+        ack: 0xffff,
+        ..Header::default()
+    };
+    let bytes = header.encode();
+    assert_eq!((checksum(&bytes), &bytes[30..32]), (0, &[0xff; 2][..]));
+    assert_eq!(Header::decode(&bytes), Ok((header, true)));
+    let mut bad = bytes;
+    bad[9] ^= 1;
+    assert_eq!(Header::decode(&bad), Err(HeaderError::Checksum));
+}
+
 #[test]
 fn a_message_is_at_most_one_mebibyte() {
     let header = |len| Header { len, ..data() }.encode();
@@ -130,6 +145,15 @@ fn a_record_that_does_not_fit_is_left_out() {
     let brim = full.with(Ext::SportIdx);
     assert_eq!(brim.iter().count(), 3);
     assert_eq!(brim.iter().last(), Some(Ok(Ext::SportIdx)));
+}
+
+/// What lay behind the terminator became a record when another was put before it.
+#[test]
+fn what_lies_behind_the_end_does_not_become_a_record() {
+    let area = ExtArea::from_bytes([0, 0xf2, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(area.iter().count(), 0);
+    let records: Vec<_> = area.with(Ext::SportIdx).iter().collect();
+    assert_eq!(records, [Ok(Ext::SportIdx)]);
 }
 
 fn any_ext() -> impl Strategy<Value = Ext> {

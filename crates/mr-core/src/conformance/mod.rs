@@ -8,6 +8,9 @@
 //! mr_core::conformance!(harness);
 //! ```
 //!
+//! A backend that implements [`ChainedMap`](crate::ChainedMap) has some more to hold:
+//! [`conformance_chained!`](crate::conformance_chained!).
+//!
 //! That makes one test per check. A check that the backend's capabilities rule out says so, and is
 //! counted apart; when all are through, a line on standard error says how many ran. A harness that
 //! cannot be made on this machine returns why as an error: the tests then say so and check nothing,
@@ -21,14 +24,17 @@
 
 mod aba;
 mod batch;
+mod chained;
 mod harness;
 mod keys;
+mod maps;
 mod pool;
 mod remote;
 mod run;
 mod teardown;
 mod trial;
 
+pub use chained::ChainedHarness;
 pub use harness::{Harness, PeerError, Place};
 pub use run::{Tally, run};
 pub use trial::Verdict;
@@ -39,7 +45,9 @@ pub mod checks {
 
     pub use super::aba::*;
     pub use super::batch::*;
+    pub use super::chained::*;
     pub use super::keys::*;
+    pub use super::maps::*;
     pub use super::pool::*;
     pub use super::remote::*;
     pub use super::teardown::*;
@@ -71,6 +79,9 @@ macro_rules! conformance {
             a_region_without_a_key_may_be_in_a_batch,
             an_invalidation_can_be_repeated,
             a_half_failed_batch_says_which_half,
+            a_batch_of_maps_gives_each_its_key,
+            an_empty_batch_of_maps_is_nothing,
+            a_batch_of_maps_that_fails_half_way_says_which,
             a_peer_can_end_a_mapping,
             a_peer_that_invalidates_a_wrong_key_ends_no_mapping,
             a_peer_that_invalidates_a_key_again_ends_no_other_mapping,
@@ -80,9 +91,24 @@ macro_rules! conformance {
             an_ended_lease_gives_memory_that_no_peer_touches,
             before_the_flush_a_late_write_lands_in_memory_of_the_pool,
             many_leases_over_few_regions_add_up,
+            a_batch_of_leases_gives_memory_back_for_each,
             threads_that_lease_and_end_leases_add_up,
             a_pool_ends_before_its_leases,
             a_lease_that_the_peer_ended_gives_its_memory,
+        }
+    };
+}
+
+/// Makes the tests for a backend that sends requests behind its maps, of the
+/// [`ChainedHarness`](crate::conformance::ChainedHarness) that `$make` returns; in a module of their own.
+#[macro_export]
+macro_rules! conformance_chained {
+    ($make:path) => {
+        $crate::conformance_tests! { $make;
+            a_key_that_the_peer_hears_of_works,
+            requests_behind_a_batch_of_maps_arrive_in_order,
+            requests_behind_a_batch_that_fails_half_way_are_those_of_its_maps,
+            a_batch_of_leases_is_announced_as_far_as_it_goes,
         }
     };
 }

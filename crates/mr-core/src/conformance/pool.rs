@@ -2,18 +2,18 @@
 
 use super::trial::{ALL, Hoard, LEN, Trial, Verdict};
 use super::{Harness, Place};
-use crate::{Driver, Lease, MrBackend, Pool};
+use crate::{Driver, Lease, MrBackend, Pool, Shortage};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-type PoolOf<H> = Pool<Arc<<H as Harness>::Backend>, <H as Harness>::Memory>;
+pub(super) type PoolOf<H> = Pool<Arc<<H as Harness>::Backend>, <H as Harness>::Memory>;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A pool that flushes when its regions run out, and not for a long time otherwise.
-fn pool<H: Harness>(trial: &Trial<H>, capacity: u32) -> PoolOf<H> {
+pub(super) fn pool<H: Harness>(trial: &Trial<H>, capacity: u32) -> PoolOf<H> {
     Pool::builder(Arc::clone(trial.harness.backend()), Hoard)
         .capacity(capacity)
         .max_age(Duration::from_secs(3600))
@@ -22,7 +22,7 @@ fn pool<H: Harness>(trial: &Trial<H>, capacity: u32) -> PoolOf<H> {
         .unwrap()
 }
 
-fn place<B: MrBackend, M: crate::DmaBuffer, P: Deref<Target = Pool<B, M>>>(
+pub(super) fn place<B: MrBackend, M: crate::DmaBuffer, P: Deref<Target = Pool<B, M>>>(
     lease: &Lease<B, M, P>,
 ) -> Place {
     Place {
@@ -98,6 +98,37 @@ pub fn many_leases_over_few_regions_add_up<H: Harness>(trial: &Trial<H>) -> Verd
     let report = pool.shutdown(PATIENCE);
     assert!(report.is_complete(), "{report:?}");
     assert_eq!(report.freed, 4);
+    Verdict::Holds
+}
+
+/// A batch that is longer than there are regions: what is leased works, what is not comes back, and with
+/// what is leased released, the rest can be had.
+pub fn a_batch_of_leases_gives_memory_back_for_each<H: Harness>(trial: &Trial<H>) -> Verdict {
+    let pool = pool(trial, 4);
+    let mut memory = trial.memory(10);
+    let mut back = Vec::new();
+    while !memory.is_empty() {
+        let wanted = memory.drain(..).map(|memory| (memory, ALL));
+        let leased = pool.lease_batch(wanted, Shortage::Wait(Duration::ZERO));
+        for leased in leased {
+            match leased {
+                Ok(lease) => {
+                    trial.assert_writes(place(&lease), b"in a batch");
+                    lease.release();
+                }
+                Err(refused) => memory.push(refused.buffer.unwrap()),
+            }
+        }
+        pool.flush().unwrap();
+        pool.reclaim(&mut back, 99);
+        assert_eq!(back.len() + memory.len(), 10);
+    }
+    for memory in &back {
+        assert_eq!(&memory.as_ref()[..11], b"in a batch\0");
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.leases, stats.regions.clean), (10, 4));
+    assert!(pool.shutdown(PATIENCE).is_complete());
     Verdict::Holds
 }
 

@@ -3,6 +3,7 @@
 use crate::exposure::Ledger;
 use crate::pool::Pool;
 use crate::pool::abroad::Abroad;
+use crate::pool::alarm::Alarm;
 use crate::pool::core::Core;
 use crate::pool::depot::Depot;
 use crate::pool::driver::Flusher;
@@ -123,6 +124,7 @@ impl<B: MrBackend> PoolBuilder<B> {
             quarantine: Mutex::new(Quarantine::new()),
             unclaimed: Mutex::new(Unclaimed::new(config.max_unclaimed())),
             abroad: Abroad::new(),
+            alarm: Arc::new(Alarm::new()),
             due_at: AtomicU64::new(u64::MAX),
             over_bound: AtomicBool::new(false),
             closed: AtomicBool::new(false),

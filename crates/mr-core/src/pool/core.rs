@@ -3,6 +3,7 @@
 use crate::clock::{Clock, Deadline};
 use crate::exposure::Ledger;
 use crate::pool::abroad::{Abroad, Journey};
+use crate::pool::alarm::Alarm;
 use crate::pool::depot::Depot;
 use crate::pool::gate::Gate;
 use crate::pool::quarantine::Quarantine;
@@ -40,6 +41,7 @@ pub(crate) struct Core<B: MrBackend, M> {
     pub(crate) quarantine: Mutex<Quarantine<B, M>>,
     pub(crate) unclaimed: Mutex<Unclaimed<M>>,
     pub(crate) abroad: Abroad,
+    pub(crate) alarm: Arc<Alarm<M>>,
     /// When [`Core::due`] is to be called: nanoseconds, or `u64::MAX` for not at all.
     pub(crate) due_at: AtomicU64,
     /// More is stale than the bounds allow.
@@ -61,6 +63,15 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         self.clock.now()
     }
 
+    /// The time for what must come to its end: a flush. A clock that panics poisons the pool, and
+    /// leaves it the time `otherwise`.
+    pub(crate) fn now_or(&self, otherwise: Time) -> Time {
+        catch_unwind(AssertUnwindSafe(|| self.clock.now())).unwrap_or_else(|_| {
+            self.poison(PoisonedBy::Clock);
+            otherwise
+        })
+    }
+
     /// The calling thread's shard.
     pub(crate) fn my_shard(&self) -> usize {
         // A power of two: see `build`.
@@ -77,6 +88,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         self.poisoned.store(by as u8 + 1, Ordering::SeqCst);
         self.queue.poke_all();
         self.gate.notify();
+        self.alarm.ring(Poisoned(by));
     }
 
     pub(crate) fn check_poison(&self) -> Result<(), Poisoned> {
@@ -91,6 +103,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         match code {
             1 => Poisoned(PoisonedBy::Policy),
             2 => Poisoned(PoisonedBy::Backend),
+            4 => Poisoned(PoisonedBy::Clock),
             _ => Poisoned(PoisonedBy::Pool),
         }
     }

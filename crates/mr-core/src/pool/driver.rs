@@ -40,9 +40,11 @@ impl Flusher {
             .name("mr-flusher".into())
             .spawn(move || {
                 let _end = end;
-                // Nearly everything foreign that it calls is caught; the clock is not.
+                // All that is foreign is caught where it is called, but for the clock.
                 if catch_unwind(AssertUnwindSafe(|| drive(&core))).is_err() {
-                    core.poison(PoisonedBy::Pool);
+                    core.poison(PoisonedBy::Clock);
+                    // A poisoned pool wants nothing more than its end.
+                    drive(&core);
                 }
             })?;
         Ok(Self {

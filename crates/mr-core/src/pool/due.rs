@@ -42,8 +42,6 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             FlushDecision::Hold(marks) => {
                 let retry_at = earlier(wards.retry_at, self.abroad.retry_at(now));
                 let next = earlier(marks.at, retry_at);
-                // Nothing is over a bound, whatever a release has seen that came before a flush.
-                self.over_bound.store(false, Ordering::Relaxed);
                 let scope = self.gate.demanded();
                 let retry = wards.retry_at.is_some_and(|at| at <= now);
                 if scope.is_none() && !retry {
@@ -68,6 +66,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 let over = view.regions() >= self.config.max_stale()
                     || view.bytes >= self.config.max_stale_bytes;
                 self.over_bound.store(over, Ordering::Relaxed);
+                // Only now: a flush that began meanwhile may have taken all of it, and then it is the
+                // one demanded here that finds the flag and clears it.
                 self.gate.demand(scope);
                 self.grant(Credit {
                     keys: WHILE_DUE,

@@ -43,11 +43,11 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Begins a flush of `scope`, and of what is in quarantine and due (`all` of it on demand).
     /// `None` if another flush is under way.
     pub(crate) fn begin(&self, scope: Scope, all: bool) -> Option<Flush<'_, B, M>> {
+        let started = self.now_or(Time::ZERO);
         if !self.gate.enter(all && scope == Scope::Stale) {
             return None;
         }
         self.over_bound.store(false, Ordering::Relaxed);
-        let started = self.now();
         let mut slots = Vec::new();
         let mut taken = InFlush::default();
         for shard in &self.shards {
@@ -217,7 +217,7 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
             return;
         }
         let core = self.core;
-        let now = core.now();
+        let now = core.now_or(self.started);
         let left = self.slots.len() - std::mem::take(&mut self.asked);
         let mut slots = match left {
             0 => std::mem::take(&mut self.slots),
@@ -300,7 +300,7 @@ impl<B: MrBackend, M: DmaBuffer> Drop for Flush<'_, B, M> {
                 _ => core.confine(slot, ErrorKind::Busy),
             }
         }
-        let now = core.now();
+        let now = core.now_or(self.started);
         core.abroad.end_fence(match self.reached_backend {
             _ if self.fenced => Fenced::Done(now),
             true => Fenced::Failed(Retry {

@@ -257,7 +257,7 @@ impl Gate {
 
     /// Lets some time pass; ends early if something changes. In a model it lets others run.
     pub(crate) fn pause(&self, time: Duration) {
-        if cfg!(any(loom, shuttle)) {
+        if cfg!(model) {
             thread::yield_now();
         } else {
             self.sleep_unless(|| false, time);

@@ -1,15 +1,24 @@
 //! The way of a buffer back to whoever waits for it.
 
 use crate::clock::Deadline;
+use crate::pool::alarm::Alarm;
 use crate::sync::{Condvar, Mutex};
+use crate::{PendingError, Poisoned, StillPending};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The place where a flush leaves a buffer for a [`Pending`].
 pub(crate) struct Handback<M> {
-    state: Mutex<State<M>>,
-    arrived: Condvar,
+    place: Mutex<Place<M>>,
+    /// The buffer has arrived, or nothing will.
+    changed: Condvar,
+}
+
+struct Place<M> {
+    state: State<M>,
+    /// The pool is poisoned.
+    poisoned: Option<Poisoned>,
 }
 
 enum State<M> {
@@ -34,26 +43,63 @@ pub(crate) enum Arrival<M> {
 impl<M> Handback<M> {
     pub(crate) fn new() -> Self {
         Self {
-            state: Mutex::new(State::Waiting),
-            arrived: Condvar::new(),
+            place: Mutex::new(Place {
+                state: State::Waiting,
+                poisoned: None,
+            }),
+            changed: Condvar::new(),
         }
     }
 
     /// Leaves the buffer.
     pub(crate) fn hand(&self, buffer: M) -> Arrival<M> {
-        let mut state = self.state.lock();
-        match *state {
+        let mut place = self.place.lock();
+        match place.state {
             State::Over => return Arrival::Unwanted(buffer),
             State::Left => return Arrival::Collect(buffer),
-            State::Waiting | State::Arrived(_) => *state = State::Arrived(buffer),
+            State::Waiting | State::Arrived(_) => place.state = State::Arrived(buffer),
         }
-        drop(state);
-        self.arrived.notify_all();
+        drop(place);
+        self.changed.notify_all();
         Arrival::Received
     }
 
+    /// Tells whoever waits that the pool is poisoned.
+    pub(crate) fn tell(&self, poisoned: Poisoned) {
+        self.place.lock().poisoned = Some(poisoned);
+        self.changed.notify_all();
+    }
+
     fn take(&self) -> Option<M> {
-        take_arrived(&mut self.state.lock())
+        take_arrived(&mut self.place.lock().state)
+    }
+
+    /// The buffer, if it has arrived; if not, it is left to the pool.
+    pub(crate) fn leave_to_pool(&self) -> Option<M> {
+        let state = &mut self.place.lock().state;
+        let here = take_arrived(state);
+        if here.is_none() {
+            *state = State::Left;
+        }
+        here
+    }
+
+    fn wait(&self, timeout: Duration) -> Result<M, StillPending> {
+        let deadline = Deadline::after(timeout);
+        let mut place = self.place.lock();
+        loop {
+            if let Some(buffer) = take_arrived(&mut place.state) {
+                return Ok(buffer);
+            }
+            if let Some(poisoned) = place.poisoned {
+                return Err(poisoned.into());
+            }
+            let left = deadline.left();
+            if left.is_zero() {
+                return Err(StillPending::TimedOut { waited: timeout });
+            }
+            place = self.changed.wait_timeout(place, left);
+        }
     }
 }
 
@@ -75,11 +121,12 @@ fn take_arrived<M>(state: &mut State<M>) -> Option<M> {
 #[must_use = "dropping it drops the buffer once its key is dead"]
 pub struct Pending<M> {
     handback: Arc<Handback<M>>,
+    alarm: Arc<Alarm<M>>,
 }
 
 impl<M> Pending<M> {
-    pub(crate) const fn new(handback: Arc<Handback<M>>) -> Self {
-        Self { handback }
+    pub(crate) const fn new(handback: Arc<Handback<M>>, alarm: Arc<Alarm<M>>) -> Self {
+        Self { handback, alarm }
     }
 
     /// The buffer, if its key is dead by now.
@@ -94,44 +141,34 @@ impl<M> Pending<M> {
     /// Stops waiting: the buffer comes back through [`Pool::reclaim`](crate::Pool::reclaim), unless
     /// it is here already; then this returns it.
     pub fn leave_to_pool(self) -> Option<M> {
-        let mut state = self.handback.state.lock();
-        let here = take_arrived(&mut state);
-        if here.is_none() {
-            *state = State::Left;
-        }
-        here
+        self.handback.leave_to_pool()
     }
 
     /// Waits for the buffer, at most `timeout`.
     ///
     /// # Errors
     ///
-    /// Gives itself back if the key may still be honoured at the end of the time.
-    pub fn wait_timeout(self, timeout: Duration) -> Result<M, Self> {
-        let deadline = Deadline::after(timeout);
-        let mut state = self.handback.state.lock();
-        loop {
-            if let Some(buffer) = take_arrived(&mut state) {
-                return Ok(buffer);
-            }
-            let left = deadline.left();
-            if left.is_zero() {
-                drop(state);
-                return Err(self);
-            }
-            state = self.handback.arrived.wait_timeout(state, left);
-        }
+    /// Gives itself back with the reason: the key may still be honoured at the end of the time, or the
+    /// pool is poisoned; of that it tells at once.
+    pub fn wait_timeout(self, timeout: Duration) -> Result<M, PendingError<M>> {
+        self.alarm.join(&self.handback);
+        let waited = self.handback.wait(timeout);
+        self.alarm.leave(&self.handback);
+        waited.map_err(|reason| PendingError {
+            reason,
+            pending: self,
+        })
     }
 }
 
 impl<M> Drop for Pending<M> {
     fn drop(&mut self) {
-        let mut state = self.handback.state.lock();
-        if matches!(*state, State::Left) {
+        let mut place = self.handback.place.lock();
+        if matches!(place.state, State::Left) {
             return;
         }
-        let unwanted = std::mem::replace(&mut *state, State::Over);
-        drop(state);
+        let unwanted = std::mem::replace(&mut place.state, State::Over);
+        drop(place);
         // The buffer's own drop may do anything, so it runs outside of the lock.
         drop(unwanted);
     }
@@ -139,7 +176,7 @@ impl<M> Drop for Pending<M> {
 
 impl<M> fmt::Debug for Pending<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match *self.handback.state.lock() {
+        f.write_str(match self.handback.place.lock().state {
             State::Waiting => "Pending(stale)",
             State::Arrived(_) => "Pending(arrived)",
             State::Over | State::Left => "Pending(taken)",

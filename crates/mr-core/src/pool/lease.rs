@@ -113,7 +113,7 @@ impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> Lease<B, M, P> {
     pub fn release_pending(mut self) -> Pending<M> {
         let handback = Arc::new(Handback::new());
         self.end(Fate::Hand(Arc::clone(&handback)));
-        Pending::new(handback)
+        Pending::new(handback, Arc::clone(&self.pool.core.alarm))
     }
 
     /// Kills the key now, and returns the buffer: *invalidated* (promise 2).
@@ -195,31 +195,38 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         patience: Option<Duration>,
         map: impl FnOnce(&B, &mut B::Region, MemoryRange<'_>, Access, KeyTag) -> Result<Keys, B::Error>,
     ) -> Leased<B, M> {
-        let found = self.check_fit(&mut buffer).and_then(|bytes| {
-            if self.over_bound.load(Ordering::Relaxed) {
-                self.draw_patiently(bytes, patience)
-            } else {
-                self.check_open()?;
-                self.draw(bytes)
-                    .map_or_else(|| self.draw_patiently(bytes, patience), Ok)
-            }
-        });
-        match found {
+        match self.find_region(&mut buffer, || patience) {
             Ok(slot) => self.map(slot, buffer, access, map),
-            Err(reason) => {
-                if matches!(reason, LeaseRefusal::Exhausted { .. }) {
-                    self.exhausted.fetch_add(1, Ordering::Relaxed);
-                }
-                Err(LeaseError {
-                    reason,
-                    buffer: Some(buffer),
-                })
-            }
+            Err(reason) => Err(LeaseError {
+                reason,
+                buffer: Some(buffer),
+            }),
         }
     }
 
+    /// A region for `buffer`, which is waited for as long as `patience` says, if it comes to that.
+    #[inline]
+    pub(crate) fn find_region(
+        &self,
+        buffer: &mut M,
+        patience: impl FnOnce() -> Option<Duration>,
+    ) -> Result<Boxed<B, M>, LeaseRefusal<B::Error>> {
+        let found = self.check_fit(buffer).and_then(|bytes| {
+            if self.over_bound.load(Ordering::Relaxed) {
+                return self.draw_patiently(bytes, patience());
+            }
+            self.check_open()?;
+            self.draw(bytes)
+                .map_or_else(|| self.draw_patiently(bytes, patience()), Ok)
+        });
+        if matches!(found, Err(LeaseRefusal::Exhausted { .. })) {
+            self.exhausted.fetch_add(1, Ordering::Relaxed);
+        }
+        found
+    }
+
     /// Checks that the buffer fits a region. Returns its length.
-    fn check_fit(&self, buffer: &mut M) -> Result<u64, LeaseRefusal<B::Error>> {
+    pub(crate) fn check_fit(&self, buffer: &mut M) -> Result<u64, LeaseRefusal<B::Error>> {
         let Some(memory) = MemoryRange::of(buffer) else {
             return Err(LeaseRefusal::ZeroLength);
         };

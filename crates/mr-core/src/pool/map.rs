@@ -7,19 +7,62 @@ use crate::pool::shard::Boxed;
 use crate::pool::slot::{Fate, Mapping, Superseded};
 use crate::sync::atomic::Ordering;
 use crate::{
-    Access, DmaBuffer, ErrorKind, KeyTag, Keys, LeaseError, LeaseRefusal, LocalKey, MemoryRange,
-    MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Time,
+    Access, DmaBuffer, ErrorKind, KeyTag, Keys, LeaseError, LeaseRefusal, LocalKey, MapJob,
+    MemoryRange, MrBackend, Poisoned, PoisonedBy, RegionState, Remap, RemoteKey, Time,
 };
+
+/// A region that was drawn for a buffer, on its way to its key.
+pub(crate) struct Drawn<B: MrBackend, M> {
+    slot: Boxed<B, M>,
+    buffer: M,
+    access: Access,
+    tag: KeyTag,
+    addr: u64,
+    /// The region's state on its list.
+    before: RegionState,
+}
+
+impl<B: MrBackend, M: DmaBuffer> Drawn<B, M> {
+    /// What the backend is to be asked; `None` if the buffer has no bytes, which was checked.
+    pub(crate) fn job(&mut self) -> Option<MapJob<'_, B::Region, B::Error>> {
+        let memory = MemoryRange::of(&mut self.buffer)?;
+        self.addr = memory.addr();
+        Some(MapJob::new(
+            &mut self.slot.region,
+            memory,
+            self.access,
+            self.tag,
+        ))
+    }
+}
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Has the backend map `buffer` with the drawn region.
     pub(crate) fn map(
         &self,
-        mut slot: Boxed<B, M>,
-        mut buffer: M,
+        slot: Boxed<B, M>,
+        buffer: M,
         access: Access,
         map: impl FnOnce(&B, &mut B::Region, MemoryRange<'_>, Access, KeyTag) -> Result<Keys, B::Error>,
     ) -> Leased<B, M> {
+        let mut drawn = self.prepare(slot, buffer, access)?;
+        let Some(memory) = MemoryRange::of(&mut drawn.buffer) else {
+            return self.take_back(drawn, LeaseRefusal::ZeroLength);
+        };
+        drawn.addr = memory.addr();
+        let (region, tag) = (&mut drawn.slot.region, drawn.tag);
+        let answer = self.ask_backend(|backend| map(backend, region, memory, access, tag));
+        self.conclude(drawn, answer)
+    }
+
+    /// The region leaves its list for good, unless it is [taken back](Self::take_back).
+    #[inline]
+    pub(crate) fn prepare(
+        &self,
+        mut slot: Boxed<B, M>,
+        buffer: M,
+        access: Access,
+    ) -> Result<Drawn<B, M>, LeaseError<B::Error, M>> {
         let before = slot.state();
         if !slot.enter(RegionState::Leased) {
             self.fail_internally(slot);
@@ -29,41 +72,52 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 buffer: Some(buffer),
             });
         }
-        let Some(memory) = MemoryRange::of(&mut buffer) else {
-            return self.take_back(slot, before, buffer, LeaseRefusal::ZeroLength);
-        };
-        let addr = memory.addr();
         let tag = slot.tag.next();
-        let answer =
-            self.ask_backend(|backend| map(backend, &mut slot.region, memory, access, tag));
+        Ok(Drawn {
+            slot,
+            buffer,
+            access,
+            tag,
+            addr: 0,
+            before,
+        })
+    }
+
+    /// Makes of the backend's answer what follows from it; `None` if it panicked.
+    #[inline]
+    pub(crate) fn conclude(
+        &self,
+        drawn: Drawn<B, M>,
+        answer: Option<Result<Keys, B::Error>>,
+    ) -> Leased<B, M> {
         // A tag is used up unless the backend vouches that the key was never honoured: a region that
         // was refused 256 times must not come back to the key that is stale.
-        let refused = |error: &B::Error| error.kind().leaves_region_known();
-        if !matches!(&answer, Some(Err(error)) if refused(error)) {
-            slot.tag = tag;
-        }
         match answer {
             Some(Ok(keys)) => {
-                if before == RegionState::Reusable {
+                let mut slot = drawn.slot;
+                slot.tag = drawn.tag;
+                if drawn.before == RegionState::Reusable {
                     self.supersede(&mut slot);
                 }
                 slot.maps = slot.maps.saturating_add(1);
-                slot.current = Some(Mapping::new(buffer, addr, keys, access));
+                let mapping = Mapping::new(drawn.buffer, drawn.addr, keys, drawn.access);
+                slot.current = Some(mapping);
                 Ok(slot)
             }
-            Some(Err(error)) if refused(&error) => {
-                self.take_back(slot, before, buffer, LeaseRefusal::Backend(error))
+            Some(Err(error)) if error.kind().leaves_region_known() => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                self.take_back(drawn, LeaseRefusal::Backend(error))
             }
             Some(Err(error)) => {
                 let kind = error.kind();
-                self.confine_unknown(slot, buffer, addr, access, kind);
+                self.confine_unknown(drawn, kind);
                 Err(LeaseError {
                     reason: LeaseRefusal::Backend(error),
                     buffer: None,
                 })
             }
             None => {
-                self.confine_unknown(slot, buffer, addr, access, ErrorKind::Io);
+                self.confine_unknown(drawn, ErrorKind::Io);
                 let reason = Poisoned(PoisonedBy::Backend).into();
                 Err(LeaseError {
                     reason,
@@ -73,17 +127,17 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
     }
 
-    /// Returns buffer and region after a refusal that left the region as it was.
+    /// Returns buffer and region where the region is as it was.
     #[cold]
-    fn take_back(
+    pub(crate) fn take_back(
         &self,
-        mut slot: Boxed<B, M>,
-        before: RegionState,
-        buffer: M,
+        drawn: Drawn<B, M>,
         reason: LeaseRefusal<B::Error>,
     ) -> Leased<B, M> {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        if slot.enter(before) {
+        let Drawn {
+            mut slot, buffer, ..
+        } = drawn;
+        if slot.enter(drawn.before) {
             self.undraw(slot, buffer.len() as u64);
         } else {
             self.fail_internally(slot);
@@ -122,15 +176,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// A `map` call has failed and left it unknown whether a key reaches the buffer.
     #[cold]
-    fn confine_unknown(
-        &self,
-        mut slot: Boxed<B, M>,
-        buffer: M,
-        addr: u64,
-        access: Access,
-        kind: ErrorKind,
-    ) {
+    fn confine_unknown(&self, drawn: Drawn<B, M>, kind: ErrorKind) {
         let now = self.now();
+        let mut slot = drawn.slot;
+        slot.tag = drawn.tag;
         let stale = slot.stale();
         let journey = slot.journey.take();
         if let Some(mapping) = slot.current.take() {
@@ -140,7 +189,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             local: LocalKey::from_bits(0),
             remote: RemoteKey::from_bits(0),
         };
-        let mut mapping = Mapping::new(buffer, addr, unknown, access);
+        let mut mapping = Mapping::new(drawn.buffer, drawn.addr, unknown, drawn.access);
         mapping.released = now;
         mapping.send(Fate::Collect);
         self.refused.fetch_add(1, Ordering::Relaxed);

@@ -6,9 +6,12 @@
 //! [`quarantine`].
 
 mod abroad;
+mod alarm;
+mod batch;
 mod build;
 mod burial;
 mod census;
+mod chained;
 mod core;
 mod depot;
 mod driver;
@@ -19,7 +22,7 @@ mod handback;
 mod kill;
 mod lease;
 mod map;
-#[cfg(all(test, loom))]
+#[cfg(all(test, model))]
 mod models;
 mod patience;
 mod quarantine;
@@ -30,6 +33,7 @@ pub(crate) mod slot;
 mod unclaimed;
 mod wait;
 
+pub use batch::{LeaseResult, Shortage};
 pub use build::PoolBuilder;
 pub use due::Due;
 pub use flush::Flush;
@@ -41,8 +45,8 @@ use crate::clock::Deadline;
 use crate::stats::PoolStats;
 use crate::sync::Mutex;
 use crate::{
-    Access, Capabilities, ChainedMap, DmaBuffer, FlushError, InvalidationPolicy, Keys, LeaseError,
-    MemoryRange, MrBackend, Scope, Time,
+    Access, Capabilities, DmaBuffer, FlushError, InvalidationPolicy, LeaseError, MrBackend, Scope,
+    Time,
 };
 use core::Core;
 use driver::Flusher;
@@ -58,7 +62,8 @@ const FLUSHES_PER_STEP: usize = 16;
 /// `M` is the type of the buffers; the pool owns each from its lease until its key is dead. All
 /// methods may be called from any thread; share the pool by reference or in an [`Arc`].
 ///
-/// Dropping the pool shuts it down, waiting for a flush under way at most the flush timeout.
+/// Dropping the pool shuts it down, waiting for a flush under way at most the flush timeout; as with
+/// [`shutdown`](Self::shutdown), that bound needs [`Driver::Thread`](crate::Driver::Thread).
 pub struct Pool<B: MrBackend, M: DmaBuffer = Vec<u8>> {
     core: Arc<Core<B, M>>,
     flusher: Mutex<Option<Flusher>>,
@@ -131,30 +136,6 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
     ) -> Result<OwnedLease<B, M>, LeaseError<B::Error, M>> {
         let slot = self.core.lease(buffer, access, Some(timeout))?;
         Ok(Lease::new(slot, Arc::clone(self)))
-    }
-
-    /// Leases a region as [`lease`](Self::lease) does, and sends the peer the `request` that
-    /// carries the key right behind the map: the key is announced without first waiting for the
-    /// map. If map or request fail afterwards, the key was never honoured and no answer comes.
-    ///
-    /// # Errors
-    ///
-    /// As [`lease`](Self::lease); then nothing was sent that could be answered.
-    pub fn lease_chained(
-        &self,
-        buffer: M,
-        access: Access,
-        mut request: impl FnMut(Keys) -> B::Request,
-    ) -> Result<BorrowedLease<'_, B, M>, LeaseError<B::Error, M>>
-    where
-        B: ChainedMap,
-    {
-        let patience = Some(self.core.config.lease_timeout);
-        let map = |backend: &B, region: &mut B::Region, memory: MemoryRange<'_>, access, tag| {
-            backend.map_chained(region, memory, access, tag, &mut request)
-        };
-        let slot = self.core.lease_by(buffer, access, patience, map)?;
-        Ok(Lease::new(slot, self))
     }
 
     /// Kills all keys released before the call, whatever list their regions are on (I2), and those
@@ -242,7 +223,8 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
     /// then frees its region when it ends. Buffers can be reclaimed afterwards.
     ///
     /// The flusher calls the backend, so this returns in time even if the backend never does. With
-    /// [`Driver::Manual`](crate::Driver::Manual) it is the caller who calls it, for as long as it takes.
+    /// [`Driver::Manual`](crate::Driver::Manual) it is the caller who calls it, and nobody can call a
+    /// backend back: then this lasts for as long as the calls that it makes, whatever `deadline` says.
     pub fn shutdown(&self, deadline: Duration) -> ShutdownReport {
         let deadline = Deadline::after(deadline);
         self.core.close();

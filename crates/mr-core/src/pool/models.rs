@@ -6,8 +6,10 @@
 
 #![expect(unsafe_code, reason = "a backend is an unsafe trait")]
 
+use super::alarm::Alarm;
 use super::depot::Depot;
 use super::gate::{Ended, Gate, Turn};
+use super::handback::{Handback, Pending};
 use super::shard::Boxed;
 use super::slot::Slot;
 use super::wait::Queue;
@@ -15,7 +17,7 @@ use crate::clock::Deadline;
 use crate::sync::{Mutex, ShortLock};
 use crate::{
     Access, BackendError, BatchError, Capabilities, DeallocError, DrawOrder, ErrorKind, KeyTag,
-    Keys, MemoryRange, MrBackend, Time,
+    Keys, MemoryRange, MrBackend, Poisoned, PoisonedBy, StillPending, Time,
 };
 use loom::thread;
 use std::sync::Arc;
@@ -270,4 +272,32 @@ fn fetch(depot: &Depot<Nothing, Vec<u8>>) -> Vec<u32> {
     let magazine = depot.fetch();
     let regions = magazine.iter().flat_map(|magazine| &magazine.regions);
     regions.map(|slot| slot.id).collect()
+}
+
+/// A wait for a buffer ends by the buffer or by the poison, whichever comes and whenever, and the
+/// buffer is not lost if both do.
+#[test]
+fn a_wait_for_a_buffer_misses_neither_buffer_nor_poison() {
+    for arrives in [false, true] {
+        loom::model(move || {
+            let alarm = Arc::new(Alarm::new());
+            let handback = Arc::new(Handback::new());
+            let pending = Pending::new(Arc::clone(&handback), Arc::clone(&alarm));
+            let poisoned = Poisoned(PoisonedBy::Policy);
+            let ringer = thread::spawn(move || alarm.ring(poisoned));
+            let giver = arrives.then(|| thread::spawn(move || drop(handback.hand(vec![7_u8]))));
+            let waited = pending.wait_timeout(Duration::MAX);
+            ringer.join().unwrap();
+            if let Some(giver) = giver {
+                giver.join().unwrap();
+            }
+            match waited {
+                Ok(buffer) => assert!(arrives && buffer == [7]),
+                Err(error) => {
+                    assert_eq!(error.reason, StillPending::Poisoned(poisoned));
+                    assert_eq!(error.pending.try_take().is_ok(), arrives);
+                }
+            }
+        });
+    }
 }

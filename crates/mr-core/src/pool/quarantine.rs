@@ -84,7 +84,7 @@ impl<B: MrBackend, M: DmaBuffer> Quarantine<B, M> {
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Puts a region back into quarantine that a flush took out and did not get to.
     pub(crate) fn readmit(&self, slot: Boxed<B, M>) {
-        let retry_at = Some(self.now());
+        let retry_at = Some(self.now_or(Time::ZERO));
         self.quarantine
             .lock()
             .confined
@@ -99,7 +99,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         slot.failures += 1;
         let attempts = slot.failures;
         let pause = self.config.retry_after * (1 << (attempts - 1).min(MAX_DOUBLINGS));
-        let retry_at = (attempts <= self.config.max_retries).then(|| self.now() + pause);
+        let retry_at =
+            (attempts <= self.config.max_retries).then(|| self.now_or(Time::ZERO) + pause);
         let bytes: u64 = slot.mappings().map(|mapping| mapping.bytes).sum();
         if retry_at.is_some() {
             tracing::warn!(region = slot.id, attempts, %kind, bytes, "region quarantined");

@@ -2,7 +2,7 @@
 
 use crate::pool::abroad::Journey;
 use crate::pool::core::Core;
-use crate::pool::handback::{Handback, Pending};
+use crate::pool::handback::Handback;
 use crate::pool::shard::Boxed;
 use crate::pool::slot::{Fate, StaleSum};
 use crate::{
@@ -77,8 +77,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
         self.publish(slot, RegionState::Worn, now);
         let flushed = self.flush(Scope::Worn);
-        let pending = Pending::new(handback);
-        match pending.leave_to_pool() {
+        match handback.leave_to_pool() {
             Some(buffer) => Ok(Some(buffer)),
             None => Err(flushed.err().unwrap_or_else(|| self.not_killed()).into()),
         }

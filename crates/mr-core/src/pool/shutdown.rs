@@ -5,7 +5,7 @@ use crate::pool::core::Core;
 use crate::pool::shard::Boxed;
 use crate::pool::slot::Slot;
 use crate::sync::atomic::Ordering;
-use crate::{DmaBuffer, MrBackend, Poisoned, Scope};
+use crate::{DmaBuffer, MrBackend, Poisoned, Scope, Time};
 use std::time::Duration;
 
 /// What a shutdown did, and what it could not do.
@@ -129,7 +129,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 }
             }
         }
-        self.depot.store(&mut left, self.now());
+        self.depot.store(&mut left, self.now_or(Time::ZERO));
     }
 
     pub(crate) fn report(&self, flusher_left: bool) -> ShutdownReport {

@@ -1,8 +1,9 @@
 //! What failed is neither clean nor forgotten.
 
 use crate::setup::{FMR, MR, Setup};
-use mr_core::ErrorKind;
-use mr_mock::{Call, Fault, FaultPlan, When};
+use mr_core::{BuildError, ErrorKind, Pool};
+use mr_mock::{Call, Fault, FaultPlan, MockHca, Preset, When};
+use mr_policies::Policy;
 use std::time::Duration;
 
 /// `ib_fmr_batch_release` printed a line and put the whole batch on the free list.
@@ -80,4 +81,46 @@ fn what_cannot_be_invalidated_is_given_up_and_counted() {
     );
     assert_eq!(stats.quarantines, 11, "the first failure and ten retries");
     assert_eq!(setup.pool.next_due(), None);
+}
+
+/// Without a bound on the number of retries, a region that must never be tried again, after a defect of
+/// the pool, was tried again all the same.
+#[test]
+fn the_number_of_retries_has_a_bound() {
+    let build = |retries| {
+        let hca = MockHca::new(&Preset::named("connectx-5").unwrap());
+        let policy: Policy = "use-once".parse().unwrap();
+        let builder = Pool::builder(hca, policy).capacity(1);
+        let built = builder.configure(|config| config.max_retries = retries);
+        built.build::<Vec<u8>>()
+    };
+    for retries in [0, 10, 1_000_000] {
+        assert!(build(retries).is_ok());
+    }
+    for retries in [1_000_001, u32::MAX] {
+        let refused = build(retries).map(drop);
+        let Err(BuildError::Setting { setting, allowed }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(setting, "max_retries");
+        assert!(allowed.contains("1000000"), "{allowed}");
+    }
+}
+
+#[test]
+fn without_retries_the_first_failure_is_the_last() {
+    let setup = Setup::configured(MR, "use-once", |config| config.max_retries = 0);
+    let once = FaultPlan::none().on(Call::Invalidate, When::Nth(1), Fault::Fail(ErrorKind::Io));
+    setup.faults.set_plan(once);
+    setup.lease().release();
+    assert!(setup.pool.flush().is_err());
+    let stats = setup.pool.stats();
+    assert_eq!(
+        (stats.leaked, stats.quarantines, stats.unclaimed),
+        (1, 1, 0)
+    );
+    setup.clock.advance(Duration::from_secs(3600));
+    setup.pool.step();
+    assert!(setup.pool.flush().is_err(), "it is not clean");
+    assert_eq!(setup.faults.calls(Call::Invalidate), 1, "nor tried again");
 }

@@ -16,11 +16,13 @@ mod exhaustion;
 mod flush_coverage;
 mod key_reuse;
 mod livelock;
+mod liveness;
 mod partial_failure;
 mod setup;
 #[path = "../../../mr-policies/tests/support/mod.rs"]
 mod support;
 mod teardown;
 mod time;
+mod two_owners;
 mod unbounded_growth;
 mod use_after_release;

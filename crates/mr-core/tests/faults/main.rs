@@ -7,6 +7,7 @@
     reason = "helpers of tests, outside of a test function"
 )]
 
+mod clock;
 mod exhaustive;
 mod hangs;
 mod poison;

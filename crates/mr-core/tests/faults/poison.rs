@@ -5,7 +5,7 @@ use crate::scenario::build;
 use crate::support::{Buffer, Morgue, Spy};
 use mr_core::{
     Access, AtRelease, Driver, FlushError, InvalidationPolicy, LeaseRefusal, Poisoned, PoisonedBy,
-    Pool, ReleasedRegion,
+    Pool, ReleasedRegion, StillPending,
 };
 use mr_mock::{Call, Fault, FaultBackend, FaultControl, FaultPlan, MockHca, Preset, When};
 use std::fmt;
@@ -166,4 +166,64 @@ fn a_poisoned_pool_is_never_due() {
     assert!(pool.lease(buffer(), Access::all()).is_err());
     world.clock.advance(Duration::from_secs(100));
     assert_eq!(pool.step(), None);
+}
+
+/// Whoever waits for a buffer is told, too; it gets the buffer if a flush under way still kills the key.
+#[test]
+fn a_wait_for_a_buffer_is_told_at_once() {
+    let hang =
+        FaultPlan::none()
+            .hang_at_most(LONG * 10)
+            .on(Call::Invalidate, When::Nth(1), Fault::Hang);
+    let (pool, faults, bomb) = bomb_pool(hang, 4);
+    let flushed = pool
+        .lease(buffer(), Access::all())
+        .unwrap()
+        .release_pending();
+    let started = SystemTime::now();
+    thread::scope(|scope| {
+        let flush = scope.spawn(|| pool.flush());
+        while faults.hanging() == 0 {
+            thread::yield_now();
+        }
+        let stale = pool
+            .lease(buffer(), Access::all())
+            .unwrap()
+            .release_pending();
+        let held = pool.lease(buffer(), Access::all()).unwrap();
+        let waiters = [flushed, stale].map(|pending| scope.spawn(|| pending.wait_timeout(LONG)));
+        thread::yield_now();
+        bomb.0.store(true, Ordering::SeqCst);
+        drop(held);
+        let told = waiters.map(|waiter| waiter.join().unwrap().unwrap_err());
+        assert!(started.elapsed().unwrap_or_default() < AT_ONCE);
+        let by_policy = StillPending::Poisoned(Poisoned(PoisonedBy::Policy));
+        for error in &told {
+            assert_eq!(error.reason, by_policy);
+        }
+        faults.release();
+        assert!(flush.join().unwrap().is_err());
+        let [flushed, stale] = told.map(|error| error.pending);
+        assert!(flushed.try_take().is_ok(), "its flush has ended well");
+        // The pool says so to those as well who come later.
+        let error = stale.wait_timeout(LONG).unwrap_err();
+        assert_eq!(error.reason, by_policy);
+        assert!(error.pending.try_take().is_err());
+    });
+    assert!(started.elapsed().unwrap_or_default() < AT_ONCE);
+}
+
+#[test]
+fn a_wait_for_a_buffer_ends_with_its_time() {
+    let (_, pool) = build(4, Driver::Manual, |_| FaultPlan::none());
+    let pool = pool.unwrap();
+    let pending = pool
+        .lease(buffer(), Access::all())
+        .unwrap()
+        .release_pending();
+    let short = Duration::from_millis(5);
+    let error = pending.wait_timeout(short).unwrap_err();
+    assert_eq!(error.reason, StillPending::TimedOut { waited: short });
+    pool.flush().unwrap();
+    assert!(error.pending.wait_timeout(short).is_ok());
 }

@@ -129,6 +129,9 @@ pub(super) struct MeasureArgs {
     /// Regions of a batch, where memory management is measured alone.
     #[arg(long, default_value_t = 256)]
     pub(super) batch: u32,
+    /// I/Os at hand at a time: maps in a chain, where they go in chains (mw2).
+    #[arg(long, default_value_t = 32)]
+    pub(super) depth: u32,
     /// Rounds, in which all that is measured takes turns; one more warms up.
     #[arg(long, default_value_t = 7)]
     pub(super) rounds: u32,

@@ -42,6 +42,7 @@ fn plan(args: &MeasureArgs) -> Result<Plan, LabError> {
         rate: args.rate,
         regions: args.regions,
         batch: args.batch,
+        depth: args.depth,
         rounds: args.rounds,
     })
 }

@@ -12,21 +12,33 @@ pub enum Step {
     Registration,
     /// The same of memory of an arena, which is registered already and may lie in large pages.
     RegistrationArena,
+    /// The same, each call after an RDMA write of the peer: not in a loop of such calls, whose code and
+    /// data are in the processor's caches.
+    RegistrationCold,
     /// The backend's map and invalidation, one by one, each waited for.
     OneByOne,
+    /// The same, each after an RDMA write.
+    Cold,
     /// Maps, each waited for; then invalidations in batches.
     Waited,
+    /// Maps in chains, each chain waited for; then invalidations in batches.
+    Chains,
     /// Maps with a request behind each in one doorbell, and no wait; then invalidations in batches.
     Chained,
-    /// A chain of maps in one doorbell, and then a chain of invalidations: what the work requests
-    /// themselves cost.
-    Chains,
-    /// The requests alone, which have to be sent anyway.
+    /// The requests of those alone, which have to be sent anyway.
     Request,
+    /// Maps with a request behind each in chains, and no wait; then invalidations in batches.
+    Batched,
+    /// The requests of those alone, in chains.
+    Requests,
     /// As `Waited`, by leases of a pool and a flush.
     PoolWaited,
+    /// As `Chains`, by leases of a pool and a flush.
+    PoolChains,
     /// As `Chained`, by leases of a pool and a flush.
     PoolChained,
+    /// As `Batched`, by leases of a pool and a flush.
+    PoolBatched,
 }
 
 impl Step {
@@ -35,13 +47,19 @@ impl Step {
         match self {
             Self::Registration => "registration + deregistration per I/O",
             Self::RegistrationArena => "the same of an arena's memory",
+            Self::RegistrationCold => "the same, each after an RDMA write",
             Self::OneByOne => "bare: map and invalidation one by one",
+            Self::Cold => "the same, each after an RDMA write",
             Self::Waited => "bare: maps waited for, invalidation in batches",
+            Self::Chains => "bare: chains of maps, invalidation in batches",
             Self::Chained => "bare: map chained with request, invalidation in batches",
-            Self::Chains => "bare: a chain of maps, a chain of invalidations",
             Self::Request => "request alone",
+            Self::Batched => "bare: chains of maps with requests, invalidation in batches",
+            Self::Requests => "chains of requests alone",
             Self::PoolWaited => "pool: maps waited for, flush",
+            Self::PoolChains => "pool: batches of leases, flush",
             Self::PoolChained => "pool: map chained with request, flush",
+            Self::PoolBatched => "pool: batches of leases with requests, flush",
         }
     }
 }
@@ -49,6 +67,8 @@ impl Step {
 /// One batch of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
+    /// I/Os of the batch.
+    pub ios: u32,
     /// Wall time of the maps (and requests), in ns.
     pub map_ns: u64,
     /// Wall time of the invalidations, in ns.
@@ -104,18 +124,30 @@ pub struct Ratios {
     pub waited: Option<f64>,
     /// The same through the pool.
     pub pool_waited: Option<f64>,
-    /// Against a chain of maps and a chain of invalidations.
+    /// Against chains of maps and batches.
     pub chains: Option<f64>,
+    /// The same through the pool.
+    pub pool_chains: Option<f64>,
     /// Against chained maps and batches, without the requests.
     pub chained: Option<f64>,
     /// The same through the pool.
     pub pool_chained: Option<f64>,
+    /// Against chains of maps with requests and batches, without the requests.
+    pub batched: Option<f64>,
+    /// The same through the pool.
+    pub pool_batched: Option<f64>,
     /// The pool's own time over that of the bare calls, maps waited for.
     pub pool_share_waited: Option<f64>,
-    /// The pool's own time over that of the bare chain: bind, request, invalidation.
+    /// The same, of chains.
+    pub pool_share_chains: Option<f64>,
+    /// The pool's own time over that of the bare calls: bind, request, invalidation.
     pub pool_share_chained: Option<f64>,
     /// The same without the requests.
     pub pool_share_chained_alone: Option<f64>,
+    /// The pool's own time over that of the bare chains of bind, request, and of invalidation.
+    pub pool_share_batched: Option<f64>,
+    /// The same without the requests.
+    pub pool_share_batched_alone: Option<f64>,
 }
 
 /// One policy under the load: the columns of [`Row`](crate::row::Row) that can be measured, each
@@ -138,8 +170,13 @@ pub struct Measured {
     /// Regions per flush, in the mean.
     pub regions_per_flush: f64,
     /// CPU time of maps, releases and flushes per I/O, in µs, of the flusher's thread too. On a
-    /// software device the HCA's part is in it.
+    /// software device the HCA's part is in it. The requests are not: what they take alone, under the
+    /// same load, was subtracted.
     pub cpu_us_per_io: f64,
+    /// A quarter of the rounds took less.
+    pub cpu_us_quartile_low: f64,
+    /// A quarter of the rounds took more.
+    pub cpu_us_quartile_high: f64,
     /// CPU time of the whole process per I/O, in µs, the peer and its RDMA write included.
     pub process_cpu_us_per_io: f64,
     /// How long lease and release hold up the caller per I/O, in µs.
@@ -155,8 +192,8 @@ pub struct Measured {
     /// Stale keys, integrated over time.
     pub key_seconds: f64,
     /// CPU time per I/O of registration and deregistration per I/O, over that of this: 2 means that
-    /// this costs half.
-    pub registration_ratio: f64,
+    /// this costs half. `None` if what is left of this without the requests is lost in noise.
+    pub registration_ratio: Option<f64>,
 }
 
 /// All that was measured.
@@ -173,16 +210,19 @@ pub struct Measurement {
     pub alone: Vec<Alone>,
     /// What follows from it.
     pub ratios: Ratios,
+    /// CPU time of a request under the load, in µs; `None` if there are none.
+    pub request_cpu_us: Option<f64>,
     /// The load; the first is registration and deregistration per I/O.
     pub rows: Vec<Measured>,
 }
 
 impl Alone {
-    /// From the rounds of one kind, of `batch` I/Os each.
-    pub fn new(series: &Series, batch: u32) -> Self {
+    /// From the rounds of one kind.
+    pub fn new(series: &Series) -> Self {
         let per_io = |percent, value: fn(&Sample) -> u64| {
-            let values = series.samples.iter().map(|sample| value(sample) as f64);
-            quantile(values, percent) / 1e3 / f64::from(batch)
+            let values = series.samples.iter();
+            let values = values.map(|sample| value(sample) as f64 / f64::from(sample.ios));
+            quantile(values, percent) / 1e3
         };
         Self {
             step: series.step,
@@ -201,35 +241,80 @@ impl Ratios {
     pub fn new(all: &[Series]) -> Self {
         let walls = |step| {
             let series = all.iter().find(|series| series.step == step)?;
-            let walls = series.samples.iter().map(|sample| sample.wall_ns() as f64);
+            let walls = series.samples.iter();
+            let walls = walls.map(|sample| sample.wall_ns() as f64 / f64::from(sample.ios));
             Some(walls.collect::<Vec<_>>())
         };
         let registration = walls(Step::Registration);
-        let request = walls(Step::Request);
-        let waited = walls(Step::Waited);
-        let chained = walls(Step::Chained);
-        let pool_waited = walls(Step::PoolWaited);
-        let pool_chained = walls(Step::PoolChained);
-        let chained_alone = by_round(&chained, &request, |whole, request| whole - request);
-        let pool_alone = by_round(&pool_chained, &request, |whole, request| whole - request);
-        let pool_own = by_round(&pool_chained, &chained, |pool, bare| pool - bare);
         let against = |other: &Option<Vec<f64>>| over(&registration, other);
+        let plain = |bare, pool| Pair::new(walls(bare), walls(pool), None);
+        let with = |bare, pool, request| Pair::new(walls(bare), walls(pool), walls(request));
+        let waited = plain(Step::Waited, Step::PoolWaited);
+        let chains = plain(Step::Chains, Step::PoolChains);
+        let chained = with(Step::Chained, Step::PoolChained, Step::Request);
+        let batched = with(Step::Batched, Step::PoolBatched, Step::Requests);
         Self {
             one_by_one: against(&walls(Step::OneByOne)),
-            waited: against(&waited),
-            pool_waited: against(&pool_waited),
-            chains: against(&walls(Step::Chains)),
-            chained: against(&chained_alone),
-            pool_chained: against(&pool_alone),
-            pool_share_waited: over(&pool_waited, &waited).map(|share| share - 1.0),
-            pool_share_chained: over(&pool_own, &chained),
-            pool_share_chained_alone: over(&pool_own, &chained_alone),
+            waited: against(&waited.bare),
+            pool_waited: against(&waited.pool),
+            chains: against(&chains.bare),
+            pool_chains: against(&chains.pool),
+            chained: against(&chained.bare),
+            pool_chained: against(&chained.pool),
+            batched: against(&batched.bare),
+            pool_batched: against(&batched.pool),
+            pool_share_waited: waited.share(),
+            pool_share_chains: chains.share(),
+            pool_share_chained: chained.share_with_requests(),
+            pool_share_chained_alone: chained.share(),
+            pool_share_batched: batched.share_with_requests(),
+            pool_share_batched_alone: batched.share(),
         }
     }
 }
 
+/// A kind without the pool and with it, the requests taken off both.
+struct Pair {
+    bare: Option<Vec<f64>>,
+    pool: Option<Vec<f64>>,
+    /// The bare one with the requests.
+    whole: Option<Vec<f64>>,
+}
+
+impl Pair {
+    fn new(bare: Option<Vec<f64>>, pool: Option<Vec<f64>>, requests: Option<Vec<f64>>) -> Self {
+        let less = |whole: &Option<Vec<f64>>| match &requests {
+            Some(_) => by_round(whole, &requests, |whole, request| whole - request),
+            None => whole.clone(),
+        };
+        Self {
+            pool: less(&pool),
+            bare: less(&bare),
+            whole: bare,
+        }
+    }
+
+    fn own(&self) -> Option<Vec<f64>> {
+        by_round(&self.pool, &self.bare, |pool, bare| pool - bare)
+    }
+
+    fn share(&self) -> Option<f64> {
+        over(&self.own(), &self.bare)
+    }
+
+    fn share_with_requests(&self) -> Option<f64> {
+        over(&self.own(), &self.whole)
+    }
+}
+
 impl Measured {
-    /// The medians of rounds of one policy; `None` without a round.
+    /// Sets the ratio to this row of registration and deregistration.
+    pub fn compare_with(&mut self, registration_us_per_io: f64) {
+        let ratio = registration_us_per_io / self.cpu_us_per_io;
+        self.registration_ratio = (self.cpu_us_per_io > 0.0).then_some(ratio);
+    }
+
+    /// The medians of rounds of one policy, compared with nothing yet; `None` without a round.
     pub fn median(rounds: &[Self]) -> Option<Self> {
         let first = rounds.first()?;
         let median = |value: fn(&Self) -> f64| quantile(rounds.iter().map(value), 0.5);
@@ -242,6 +327,8 @@ impl Measured {
             flushes_per_s: median(|row| row.flushes_per_s),
             regions_per_flush: median(|row| row.regions_per_flush),
             cpu_us_per_io: median(|row| row.cpu_us_per_io),
+            cpu_us_quartile_low: quantile(rounds.iter().map(|row| row.cpu_us_per_io), 0.25),
+            cpu_us_quartile_high: quantile(rounds.iter().map(|row| row.cpu_us_per_io), 0.75),
             process_cpu_us_per_io: median(|row| row.process_cpu_us_per_io),
             caller_us_per_io: median(|row| row.caller_us_per_io),
             throughput_mb_s: median(|row| row.throughput_mb_s),
@@ -256,7 +343,7 @@ impl Measured {
                 max: median(|row| row.exposure_s.max),
             },
             key_seconds: median(|row| row.key_seconds),
-            registration_ratio: median(|row| row.registration_ratio),
+            registration_ratio: None,
         })
     }
 }
@@ -278,6 +365,12 @@ fn over(first: &Option<Vec<f64>>, second: &Option<Vec<f64>>) -> Option<f64> {
     (below > 0.0 && !ratios.is_empty()).then(|| quantile(ratios.into_iter(), 0.5))
 }
 
+/// The median of `values`; 0 of none.
+#[cfg(feature = "verbs")]
+pub(super) fn median(values: &[f64]) -> f64 {
+    quantile(values.iter().copied(), 0.5)
+}
+
 /// The value below which `part` (0 to 1) of all are, in between two if need be; 0 of none.
 fn quantile(values: impl Iterator<Item = f64>, part: f64) -> f64 {
     let mut values: Vec<f64> = values.collect();
@@ -297,6 +390,7 @@ mod tests {
 
     fn series(step: Step, walls: &[u64]) -> Series {
         let sample = |&wall| Sample {
+            ios: 2,
             map_ns: wall / 2,
             invalidate_ns: wall - wall / 2,
             cpu_ns: 2 * wall,
@@ -343,7 +437,7 @@ mod tests {
 
     #[test]
     fn times_are_per_io_in_us() {
-        let alone = Alone::new(&series(Step::Waited, &[8000, 4000, 6000]), 2);
+        let alone = Alone::new(&series(Step::Waited, &[8000, 4000, 6000]));
         assert_eq!(alone.wall_us_per_io, 3.0);
         assert_eq!(
             (alone.wall_us_quartile_low, alone.wall_us_quartile_high),

@@ -37,6 +37,8 @@ pub struct Plan {
     pub regions: u32,
     /// Regions of a batch of memory management alone.
     pub batch: u32,
+    /// Maps in a chain, where backends chain them; at most `batch`.
+    pub depth: u32,
     /// Rounds, after one that does not count.
     pub rounds: u32,
 }
@@ -64,6 +66,7 @@ impl Plan {
         within("--regions", self.regions.into(), 1, 65_536)?;
         // Chains of bind and send must fit into half a send queue.
         within("--batch", self.batch.into(), 1, 4096)?;
+        within("--depth", self.depth.into(), 1, self.batch.into())?;
         within("--rounds", self.rounds.into(), 1, 1000)?;
         if let Some(rate) = self.rate
             && !(rate.is_finite() && (0.1..=1e6).contains(&rate))

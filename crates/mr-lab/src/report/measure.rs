@@ -11,10 +11,12 @@ use std::io::{self, Write};
 /// A name, and how its value is had from a row.
 type Column = (&'static str, fn(&Measured) -> String);
 
-const TABLE: [Column; 15] = [
+const TABLE: [Column; 17] = [
     ("flushes\nper s", |row| number(row.flushes_per_s)),
     ("regions\n/flush", |row| number(row.regions_per_flush)),
     ("CPU us\nper I/O", |row| number(row.cpu_us_per_io)),
+    ("\nquartiles", |row| number(row.cpu_us_quartile_low)),
+    ("", |row| number(row.cpu_us_quartile_high)),
     ("in all", |row| number(row.process_cpu_us_per_io)),
     ("caller us\nper I/O", |row| number(row.caller_us_per_io)),
     ("MB/s", |row| number(row.throughput_mb_s)),
@@ -26,10 +28,12 @@ const TABLE: [Column; 15] = [
     ("\nmax", |row| time(row.exposure_s.max)),
     ("key-\nseconds", |row| count(row.key_seconds)),
     ("flushes", |row| number(row.flushes)),
-    ("cheaper\nby", |row| number(row.registration_ratio)),
+    ("cheaper\nby", |row| {
+        row.registration_ratio.map_or_else(String::new, number)
+    }),
 ];
 
-const CSV: [Column; 19] = [
+const CSV: [Column; 21] = [
     ("backend", |row| quoted(&row.backend)),
     ("policy", |row| quoted(&row.policy)),
     ("ios", |row| row.ios.to_string()),
@@ -38,6 +42,12 @@ const CSV: [Column; 19] = [
     ("flushes_per_s", |row| row.flushes_per_s.to_string()),
     ("regions_per_flush", |row| row.regions_per_flush.to_string()),
     ("cpu_us_per_io", |row| row.cpu_us_per_io.to_string()),
+    ("cpu_us_quartile_low", |row| {
+        row.cpu_us_quartile_low.to_string()
+    }),
+    ("cpu_us_quartile_high", |row| {
+        row.cpu_us_quartile_high.to_string()
+    }),
     ("process_cpu_us_per_io", |row| {
         row.process_cpu_us_per_io.to_string()
     }),
@@ -51,36 +61,49 @@ const CSV: [Column; 19] = [
     ("exposure_s_max", |row| row.exposure_s.max.to_string()),
     ("key_seconds", |row| row.key_seconds.to_string()),
     ("registration_ratio", |row| {
-        row.registration_ratio.to_string()
+        let ratio = row.registration_ratio;
+        ratio.map_or_else(String::new, |ratio| ratio.to_string())
     }),
 ];
 
 /// What of the ratios is said of which.
 type Line = (&'static str, fn(&Ratios) -> Option<f64>);
 
-const CHEAPER: [Line; 6] = [
+const CHEAPER: [Line; 9] = [
     ("one by one", |ratios| ratios.one_by_one),
     ("maps waited for, in batches", |ratios| ratios.waited),
     ("the same through the pool", |ratios| ratios.pool_waited),
-    ("a chain of maps, a chain of invalidations", |ratios| {
-        ratios.chains
-    }),
+    ("chains of maps, in batches", |ratios| ratios.chains),
+    ("that through the pool", |ratios| ratios.pool_chains),
     ("chained, in batches, without the request", |ratios| {
         ratios.chained
     }),
     ("that through the pool", |ratios| ratios.pool_chained),
+    (
+        "chains with requests, in batches, without the requests",
+        |ratios| ratios.batched,
+    ),
+    ("that through the pool", |ratios| ratios.pool_batched),
 ];
 
-const SHARES: [Line; 3] = [
+const SHARES: [Line; 6] = [
     ("on the bare calls, maps waited for", |ratios| {
         ratios.pool_share_waited
     }),
+    ("on bare chains of maps", |ratios| ratios.pool_share_chains),
     (
-        "on the bare chain of bind, request, invalidation",
+        "on the bare calls: bind with request, invalidation",
         |ratios| ratios.pool_share_chained,
     ),
     ("on that without the request", |ratios| {
         ratios.pool_share_chained_alone
+    }),
+    (
+        "on the bare chains: binds with requests, invalidations",
+        |ratios| ratios.pool_share_batched,
+    ),
+    ("on that without the requests", |ratios| {
+        ratios.pool_share_batched_alone
     }),
 ];
 
@@ -119,10 +142,11 @@ fn write_table(out: &mut dyn Write, measured: &Measurement) -> io::Result<()> {
     };
     writeln!(
         out,
-        "{}{kind}: I/Os of {}, batches of {}, medians of {} rounds",
+        "{}{kind}: I/Os of {}, batches of {}, chains of {}, medians of {} rounds",
         measured.device,
         show_bytes(plan.size),
         plan.batch,
+        plan.depth,
         plan.rounds
     )?;
     writeln!(out, "\nMemory management alone, us per I/O:")?;
@@ -150,7 +174,15 @@ fn write_table(out: &mut dyn Write, measured: &Measurement) -> io::Result<()> {
         "\nUnder load: {} I/Os with an RDMA write each, {pace}, {} regions:",
         plan.ios, plan.regions
     )?;
-    write_rows(out, &measured.rows)
+    write_rows(out, &measured.rows)?;
+    match measured.request_cpu_us {
+        Some(request) => writeln!(
+            out,
+            "\nA request alone takes {} us of the CPU under this load, which is not counted.",
+            number(request)
+        ),
+        None => Ok(()),
+    }
 }
 
 fn write_alone(out: &mut dyn Write, measured: &Measurement) -> io::Result<()> {
@@ -227,6 +259,7 @@ mod tests {
         let series = |step, wall| Series {
             step,
             samples: vec![Sample {
+                ios: 2,
                 map_ns: wall,
                 invalidate_ns: 0,
                 cpu_ns: wall,
@@ -246,6 +279,8 @@ mod tests {
             flushes_per_s: 1.0,
             regions_per_flush: 4.0,
             cpu_us_per_io: 17.0,
+            cpu_us_quartile_low: 16.0,
+            cpu_us_quartile_high: 18.5,
             process_cpu_us_per_io: 1700.0,
             caller_us_per_io: 19.0,
             throughput_mb_s: 13.0,
@@ -260,7 +295,7 @@ mod tests {
                 max: 0.5,
             },
             key_seconds: 2.5,
-            registration_ratio: 3.0,
+            registration_ratio: Some(3.0),
         };
         Measurement {
             plan: Plan {
@@ -273,12 +308,14 @@ mod tests {
                 rate: None,
                 regions: 8,
                 batch: 2,
+                depth: 1,
                 rounds: 1,
             },
             device: "rxe0".into(),
             software: true,
-            alone: all.iter().map(|series| Alone::new(series, 2)).collect(),
+            alone: all.iter().map(Alone::new).collect(),
             ratios: Ratios::new(&all),
+            request_cpu_us: None,
             rows: vec![row],
         }
     }
@@ -322,5 +359,6 @@ mod tests {
             assert!(text.contains(part), "{part} is missing:\n{text}");
         }
         assert!(!text.contains("chained"), "{text}");
+        assert!(!text.contains("request"), "{text}");
     }
 }

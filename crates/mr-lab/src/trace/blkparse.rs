@@ -94,10 +94,16 @@ impl Parser {
                 None => return Some(Record::Bookkeeping),
             },
         };
-        if event.action != counted.as_bytes() {
+        let Some(action) = event.countable() else {
+            return Some(Record::Bookkeeping);
+        };
+        // Those that are not counted must be well-formed all the same: which one counts depends on
+        // the whole head, and a file that is cut before an error is to be read to its end.
+        let request = Request::parse(&event)?;
+        if action != counted {
             return Some(Record::Bookkeeping);
         }
-        self.request(&event)
+        Some(self.count(&event, request))
     }
 
     /// `A`: `SECTOR + SECTORS <- (MAJOR,MINOR) SECTOR`.
@@ -115,39 +121,64 @@ impl Parser {
         Some(())
     }
 
-    /// The counted action: `RWBS SECTOR + SECTORS ...`, or without sectors.
-    fn request(&mut self, event: &Event<'_>) -> Option<Record> {
-        let mut words = words(event.details);
-        let purpose = Purpose::parse(words.next()?)?;
-        let (first, second) = (words.next()?, words.next());
-        let (Some(sector), Some(b"+")) = (number(first), second) else {
-            return without_sectors(purpose, first, second);
+    /// The record of the counted action.
+    fn count(&mut self, event: &Event<'_>, request: Request) -> Record {
+        let (sector, bytes, purpose) = match request {
+            Request::Sectors {
+                sector,
+                bytes,
+                purpose,
+            } => (sector, bytes, purpose),
+            Request::Without(reason) => return Record::Skip(reason),
         };
-        let bytes = number(words.next()?)?.checked_mul(SECTOR)?;
         // What it reflects was counted on the upper device, as whatever it is.
         if event.action == b"Q" && self.remaps.is_reflection(event.device, sector) {
-            return Some(Record::Bookkeeping);
+            return Record::Bookkeeping;
         }
-        Some(match purpose.of {
+        match purpose.of {
             Of::Data(kind) if bytes > 0 => Record::Io {
                 time: event.time,
                 bytes,
                 kind,
             },
             _ => Record::Skip(purpose.when_empty()),
-        })
+        }
     }
 }
 
-/// A request that names no sectors: `[COMMAND]`, or `BYTES (BYTES IN HEX) [COMMAND]` for a packet command.
-fn without_sectors(purpose: Purpose, first: &[u8], second: Option<&[u8]>) -> Option<Record> {
-    if first.starts_with(b"[") {
-        return Some(Record::Skip(purpose.when_empty()));
+/// What the details of a countable action say.
+enum Request {
+    /// `RWBS SECTOR + SECTORS ...`
+    Sectors {
+        sector: u64,
+        bytes: u64,
+        purpose: Purpose,
+    },
+    /// `RWBS [COMMAND]`, or `RWBS BYTES (BYTES IN HEX) [COMMAND]` for a packet command: why it is skipped.
+    Without(Skip),
+}
+
+impl Request {
+    fn parse(event: &Event<'_>) -> Option<Self> {
+        let mut words = words(event.details);
+        let purpose = Purpose::parse(words.next()?)?;
+        let (first, second) = (words.next()?, words.next());
+        if let (Some(sector), Some(b"+")) = (number(first), second) {
+            let bytes = number(words.next()?)?.checked_mul(SECTOR)?;
+            return Some(Self::Sectors {
+                sector,
+                bytes,
+                purpose,
+            });
+        }
+        if first.starts_with(b"[") {
+            return Some(Self::Without(purpose.when_empty()));
+        }
+        number(first)?;
+        let second = second?;
+        let is_packet_command = second.starts_with(b"(") || second.starts_with(b"[");
+        is_packet_command.then_some(Self::Without(Skip::NonIo))
     }
-    number(first)?;
-    let second = second?;
-    let is_packet_command = second.starts_with(b"(") || second.starts_with(b"[");
-    is_packet_command.then_some(Record::Skip(Skip::NonIo))
 }
 
 /// The fields that every event has, and the rest of its line.
@@ -372,6 +403,17 @@ mod tests {
         });
         assert_eq!(ios.count(), 1);
         assert_eq!(parser.counted_action(), Some("C"));
+    }
+
+    /// A line of another action was not looked at; with the file cut short it was the one to count, and
+    /// refused.
+    #[test]
+    fn an_action_that_is_not_counted_is_checked_all_the_same() {
+        let line = "8,0 0 1 0.000000000 1 D R 1 + [a]";
+        assert_eq!(parse("D", &[line]), [None]);
+        assert_eq!(parse("Q", &[line]), [None]);
+        let other = "8,0 0 1 0.000000000 1 P N [a]";
+        assert_eq!(parse("Q", &[other]), [Some(Record::Bookkeeping)]);
     }
 
     #[test]

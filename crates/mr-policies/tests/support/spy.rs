@@ -1,8 +1,8 @@
 //! A backend that keeps its own books of what the backend inside has said about keys.
 
 use mr_core::{
-    Access, BatchError, Capabilities, DeallocError, Fence, KeyTag, Keys, MemoryRange, MrBackend,
-    Remap, RemoteKey,
+    Access, BackendError, BatchError, Capabilities, ChainedMap, DeallocError, Fence, KeyTag, Keys,
+    MapJob, MemoryRange, MrBackend, Remap, RemoteKey,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -50,6 +50,72 @@ impl<B: MrBackend> Spy<B> {
 
     pub(crate) fn book(&self) -> Book {
         self.book.clone()
+    }
+
+    fn note_map(&self, place: usize, bytes: u64, answer: &Result<Keys, B::Error>) {
+        let mut pages = self.book.pages();
+        match answer {
+            Ok(keys) => {
+                if self.capabilities().remap == Remap::KillsPrevious {
+                    pages.regions[place].clear();
+                }
+                pages.record(place, Some(keys.remote), bytes);
+            }
+            Err(error) if error.kind().leaves_region_known() => {}
+            Err(_) => pages.record(place, None, bytes),
+        }
+    }
+
+    /// Has the backend inside do the jobs, and hands its answers on.
+    fn map_inside(
+        &self,
+        batch: &mut [MapJob<'_, SpyRegion<B::Region>, B::Error>],
+        map: impl FnOnce(&mut [MapJob<'_, B::Region, B::Error>]),
+    ) {
+        let mut places = Vec::new();
+        let mut jobs = Vec::new();
+        for job in batch.iter_mut() {
+            let (region, memory, access, tag) = job.arguments();
+            places.push((region.place, memory.len()));
+            jobs.push(MapJob::new(&mut region.inner, memory, access, tag));
+        }
+        map(&mut jobs);
+        let answers: Vec<_> = jobs.into_iter().map(MapJob::into_answer).collect();
+        for ((job, (place, bytes)), answer) in batch.iter_mut().zip(places).zip(answers) {
+            if let Some(answer) = answer {
+                self.note_map(place, bytes, &answer);
+                job.answer(answer);
+            }
+        }
+    }
+}
+
+// SAFETY: the answers are those of the backend inside.
+unsafe impl<B: ChainedMap> ChainedMap for Spy<B> {
+    type Request = B::Request;
+
+    fn map_chained(
+        &self,
+        region: &mut Self::Region,
+        memory: MemoryRange<'_>,
+        access: Access,
+        tag: KeyTag,
+        request: &mut dyn FnMut(Keys) -> B::Request,
+    ) -> Result<Keys, B::Error> {
+        let bytes = memory.len();
+        let answer = self
+            .inner
+            .map_chained(&mut region.inner, memory, access, tag, request);
+        self.note_map(region.place, bytes, &answer);
+        answer
+    }
+
+    fn map_batch_chained(
+        &self,
+        batch: &mut [MapJob<'_, Self::Region, B::Error>],
+        request: &mut dyn FnMut(usize, Keys) -> B::Request,
+    ) {
+        self.map_inside(batch, |jobs| self.inner.map_batch_chained(jobs, request));
     }
 }
 
@@ -122,21 +188,14 @@ unsafe impl<B: MrBackend> MrBackend for Spy<B> {
         access: Access,
         tag: KeyTag,
     ) -> Result<Keys, B::Error> {
-        use mr_core::BackendError;
         let bytes = memory.len();
         let answer = self.inner.map(&mut region.inner, memory, access, tag);
-        let mut pages = self.book.pages();
-        match &answer {
-            Ok(keys) => {
-                if self.capabilities().remap == Remap::KillsPrevious {
-                    pages.regions[region.place].clear();
-                }
-                pages.record(region.place, Some(keys.remote), bytes);
-            }
-            Err(error) if error.kind().leaves_region_known() => {}
-            Err(_) => pages.record(region.place, None, bytes),
-        }
+        self.note_map(region.place, bytes, &answer);
         answer
+    }
+
+    fn map_batch(&self, batch: &mut [MapJob<'_, Self::Region, B::Error>]) {
+        self.map_inside(batch, |jobs| self.inner.map_batch(jobs));
     }
 
     fn soft_invalidate(&self, region: &mut Self::Region) {

@@ -1,5 +1,6 @@
 //! The generated operations, the world in which they happen, and what must hold in it.
 
+mod batch;
 mod check;
 mod ops;
 mod state;

@@ -13,12 +13,18 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-type Refused = LeaseError<<Backend as MrBackend>::Error, Buffer>;
+pub(super) type Refused = LeaseError<<Backend as MrBackend>::Error, Buffer>;
 
 impl World {
     pub(crate) fn apply(&mut self, step: &Step) {
         match *step {
             Step::Lease { len, access, waits } => self.lease(len, access, waits),
+            Step::LeaseChained { len, access } => self.lease_chained(len, access),
+            Step::LeaseBatch {
+                ref wanted,
+                waits,
+                chained,
+            } => self.lease_batch(wanted, waits, chained),
             Step::Release(index) => self.release(index),
             Step::Drop(index) => self.drop_lease(index),
             Step::ReleasePending(index) => self.release_pending(index),
@@ -26,7 +32,9 @@ impl World {
             Step::PeerInvalidates(index) => self.peer_invalidates(index),
             Step::Poll(index) => self.wait_for(index, Pending::try_take),
             Step::WaitForNoTime(index) => {
-                self.wait_for(index, |pending| pending.wait_timeout(Duration::ZERO));
+                self.wait_for(index, |pending| {
+                    pending.wait_timeout(Duration::ZERO).map_err(|e| e.pending)
+                });
             }
             Step::DropPending(index) => self.drop_pending(index),
             Step::LeaveToPool(index) => self.leave_to_pool(index),
@@ -75,7 +83,7 @@ impl World {
         }
     }
 
-    fn note_refusal(&mut self, name: u64, len: usize, error: Refused) {
+    pub(super) fn note_refusal(&mut self, name: u64, len: usize, error: Refused) {
         match &error.reason {
             LeaseRefusal::ZeroLength | LeaseRefusal::TooLong { .. } => {
                 assert!(len == 0 || len > MAX_LEN);
@@ -98,7 +106,7 @@ impl World {
         }
     }
 
-    fn note_lease<P>(&mut self, name: u64, lease: &Lease<Backend, Buffer, P>)
+    pub(super) fn note_lease<P>(&mut self, name: u64, lease: &Lease<Backend, Buffer, P>)
     where
         P: Deref<Target = Pool<Backend, Buffer>>,
     {
@@ -362,7 +370,7 @@ impl World {
         self.own(buffer);
     }
 
-    fn own(&mut self, mut buffer: Buffer) {
+    pub(super) fn own(&mut self, mut buffer: Buffer) {
         buffer.bytes.fill(OWNED);
         self.owned.push(buffer);
     }

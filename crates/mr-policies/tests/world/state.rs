@@ -79,6 +79,8 @@ impl World {
     /// `None` if the policy cannot hold over this device.
     pub(crate) fn build(policy: &Policy, setting: &Setting) -> Option<Self> {
         let hca = MockHca::new(&preset(setting));
+        let peer = hca.connect();
+        let hca = hca.for_connection(&peer).unwrap();
         let faulty = FaultBackend::new(hca.clone(), FaultPlan::none());
         let faults = faulty.control();
         let spy = Spy::new(faulty);
@@ -104,7 +106,7 @@ impl World {
             Err(other) => panic!("not built: {other}"),
         };
         Some(Self {
-            peer: hca.connect(),
+            peer,
             pool,
             clock,
             hca,

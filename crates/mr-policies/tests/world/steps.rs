@@ -32,6 +32,15 @@ pub(crate) enum Step {
         access: Access,
         waits: bool,
     },
+    LeaseChained {
+        len: usize,
+        access: Access,
+    },
+    LeaseBatch {
+        wanted: Vec<(usize, Access)>,
+        waits: bool,
+        chained: bool,
+    },
     Release(Index),
     ReleasePending(Index),
     Drop(Index),
@@ -92,6 +101,10 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(len, access, waits)| Step::Lease { len, access, waits }),
         1 => select(vec![0, MAX_LEN + 513, 1 << 20])
             .prop_map(|len| Step::Lease { len, access: Access::all(), waits: true }),
+        2 => (1..=MAX_LEN, accesses())
+            .prop_map(|(len, access)| Step::LeaseChained { len, access }),
+        4 => (batches(), any::<bool>(), any::<bool>())
+            .prop_map(|(wanted, waits, chained)| Step::LeaseBatch { wanted, waits, chained }),
         5 => index().prop_map(Step::Release),
         2 => index().prop_map(Step::ReleasePending),
         2 => index().prop_map(Step::Drop),
@@ -111,6 +124,12 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         6 => (index(), any::<bool>()).prop_map(|(key, writes)| Step::Access { key, writes }),
         2 => faults().prop_map(|(call, fault)| Step::Fault(call, fault)),
     ]
+}
+
+/// More than the pool has, now and then, and now and then with a buffer that does not fit.
+fn batches() -> impl Strategy<Value = Vec<(usize, Access)>> {
+    let len = prop_oneof![30 => 1..=MAX_LEN, 1 => Just(0), 1 => Just(MAX_LEN + 513)];
+    prop::collection::vec((len, accesses()), 0..10)
 }
 
 fn accesses() -> impl Strategy<Value = Access> {

@@ -7,8 +7,8 @@
     reason = "helpers of tests, outside of a test function"
 )]
 
-use mr_core::conformance::{Harness, PeerError, Place};
-use mr_core::{MrBackend, RemoteKey};
+use mr_core::conformance::{ChainedHarness, Harness, PeerError, Place};
+use mr_core::{ChainedMap, MrBackend, RemoteKey};
 use mr_verbs::{Arena, ArenaBuffer, Device, Domain, Endpoint, EndpointConfig, Error, Status};
 use std::fmt;
 use std::io::{Write, stderr};
@@ -96,6 +96,15 @@ impl Rig {
     }
 }
 
+/// For chains of many binds and messages: an emulated machine stands still now and then, and what is
+/// sent again for that sticks on Soft-RoCE if there are binds among it.
+pub(crate) fn patient() -> EndpointConfig {
+    let mut config = EndpointConfig::default();
+    config.ack_timeout = 18;
+    config.timeout = Duration::from_secs(30);
+    config
+}
+
 /// A rig with a backend over it.
 pub(crate) struct Verbs<B> {
     pub(crate) rig: Rig,
@@ -106,7 +115,7 @@ pub(crate) struct Verbs<B> {
 
 impl<B> Verbs<B> {
     pub(crate) fn new(windows: bool, make: fn(&Rig) -> B) -> Result<Self, String> {
-        let rig = Rig::new(&device()?, EndpointConfig::default());
+        let rig = Rig::new(&device()?, patient());
         Ok(Self {
             backend: Arc::new(make(&rig)),
             rig,
@@ -183,6 +192,23 @@ impl<B: MrBackend<Region: fmt::Debug>> Harness for Verbs<B> {
             }
             _ => None,
         }
+    }
+}
+
+impl<B> ChainedHarness for Verbs<B>
+where
+    B: ChainedMap<Region: fmt::Debug, Request = Vec<u8>>,
+{
+    fn request(&self, key: RemoteKey) -> Vec<u8> {
+        key.bits().to_be_bytes().to_vec()
+    }
+
+    fn hear(&self) -> Result<RemoteKey, PeerError> {
+        let message = self.rig.peer.receive(Duration::from_secs(5));
+        let message = message.map_err(heard)?;
+        let message = message.ok_or_else(|| PeerError::Other("nothing arrived".to_owned()))?;
+        let bits = u32::from_be_bytes(message.bytes.try_into().unwrap());
+        Ok(RemoteKey::from_bits(bits))
     }
 }
 

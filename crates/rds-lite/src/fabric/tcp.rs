@@ -5,14 +5,16 @@
 //! connection and dials back. Beyond the kernel, headers carry checksums and acknowledgements,
 //! which the kernel ignores; a peer that sums its headers is one that acknowledges.
 //!
-//! Each connection has a thread that reads. Sending is done in the caller's thread; only when the
-//! kernel's buffer is full a second thread waits for room.
+//! Each connection has a thread that reads, unless an application that waits does so itself. Sending is
+//! done in the caller's thread; only when the kernel's buffer is full a second thread waits for room.
 
+mod custody;
 mod dial;
 mod link;
 mod listen;
 mod queue;
 mod reader;
+mod spin;
 
 use crate::fabric::{Fabric, Sink};
 use crate::proto::{Greeting, LinkId, LinkKind, Path};

@@ -103,6 +103,7 @@ impl HostBuilder {
                 buffers,
                 links: Links::default(),
                 signals: RwLock::new(HashMap::new()),
+                crowd: Arc::default(),
                 timer: Timer::default(),
                 driving,
                 tallies: Tallies::default(),

@@ -41,6 +41,20 @@ impl Links {
         links.get(&id).map(Arc::clone)
     }
 
+    /// The link, if there is one and no other.
+    pub(crate) fn only(&self) -> Option<Arc<dyn Link>> {
+        let links = self.by_id.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all = links.values();
+        let first = all.next().map(|open| Arc::clone(&open.link));
+        first.filter(|_| all.next().is_none())
+    }
+
+    /// Has all links receive by themselves.
+    pub(crate) fn recall_all(&self) {
+        let links = self.by_id.read().unwrap_or_else(PoisonError::into_inner);
+        links.values().for_each(|open| open.link.recall());
+    }
+
     pub(crate) fn remove(&self, id: LinkId) -> Option<Arc<OpenLink>> {
         let mut links = self.by_id.write().unwrap_or_else(PoisonError::into_inner);
         links.remove(&id)

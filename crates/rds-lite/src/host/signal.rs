@@ -1,15 +1,15 @@
 //! Who waits for a socket: threads and tasks, woken by the same events.
 
+use crate::host::crowd::Crowd;
 use crate::rdma::Cookie;
 use mr_core::{Clock, Time};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 /// What a socket's users wait for, and what comes back to them.
-#[derive(Debug, Default)]
 pub(crate) struct SocketSignals {
     pub(crate) readable: Signal,
     pub(crate) writable: Signal,
@@ -17,19 +17,42 @@ pub(crate) struct SocketSignals {
     pub(crate) returned: Mutex<VecDeque<(Cookie, Vec<u8>)>>,
 }
 
+impl SocketSignals {
+    pub(crate) fn new(crowd: &Arc<Crowd>) -> Self {
+        Self {
+            readable: Signal::new(Arc::clone(crowd)),
+            writable: Signal::new(Arc::clone(crowd)),
+            returned: Mutex::default(),
+        }
+    }
+}
+
 /// Something that happens again and again.
 ///
 /// Nobody misses it: whoever waits reads [`epoch`](Self::epoch) first, looks whether there is a
 /// need to wait, and then waits for another epoch.
-#[derive(Debug, Default)]
 pub(crate) struct Signal {
     epoch: AtomicU64,
     waiting: AtomicU64,
+    /// The thread that serves a link waits for this.
+    serving: AtomicBool,
+    crowd: Arc<Crowd>,
     wakers: Mutex<Vec<Waker>>,
     raised: Condvar,
 }
 
 impl Signal {
+    fn new(crowd: Arc<Crowd>) -> Self {
+        Self {
+            epoch: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+            serving: AtomicBool::new(false),
+            crowd,
+            wakers: Mutex::default(),
+            raised: Condvar::new(),
+        }
+    }
+
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
     }
@@ -37,6 +60,9 @@ impl Signal {
     /// It has happened.
     pub(crate) fn raise(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
+        if self.serving.load(Ordering::SeqCst) {
+            self.crowd.ring();
+        }
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -45,13 +71,25 @@ impl Signal {
         self.waiting.fetch_sub(woken.len() as u64, Ordering::SeqCst);
         drop(wakers);
         self.raised.notify_all();
+        self.crowd.leave(woken.len());
         woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Runs `wait`, which listens to the bell of the crowd.
+    pub(crate) fn serve<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.serving.store(true, Ordering::SeqCst);
+        let waited = wait();
+        self.serving.store(false, Ordering::SeqCst);
+        waited
     }
 
     /// Waits until it has happened after `epoch`, or until `deadline`. Says whether it has.
     ///
     /// The clock may be any: it is looked at again at least every 100 ms.
     pub(crate) fn wait(&self, epoch: u64, clock: &dyn Clock, deadline: Option<Time>) -> bool {
+        if self.epoch() != epoch {
+            return true;
+        }
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut guard = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
         let happened = loop {
@@ -70,10 +108,12 @@ impl Signal {
         happened
     }
 
-    /// Wakes `waker` when it happens after `epoch`. Says whether it already has.
-    pub(crate) fn register(&self, epoch: u64, waker: &Waker) -> bool {
+    /// Wakes `waker` when it happens after `epoch`. Says whether it already has. Calls `waits` before
+    /// one more task waits.
+    pub(crate) fn register(&self, epoch: u64, waker: &Waker, waits: impl FnOnce()) -> bool {
         let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
         if !wakers.iter().any(|other| other.will_wake(waker)) {
+            waits();
             wakers.push(waker.clone());
             self.waiting.fetch_add(1, Ordering::SeqCst);
         }
@@ -82,4 +122,12 @@ impl Signal {
     }
 }
 
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+impl Drop for Signal {
+    fn drop(&mut self) {
+        let wakers = self.wakers.get_mut();
+        let wakers = wakers.unwrap_or_else(PoisonError::into_inner);
+        self.crowd.leave(wakers.len());
+    }
+}
+
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(100);

@@ -104,6 +104,8 @@ pub(crate) struct Connection {
     pub(crate) stream: u64,
     pub(crate) packet_budget: u32,
     pub(crate) byte_budget: u64,
+    /// What messages are charged since the last that asked for an acknowledgement.
+    pub(crate) unasked: usize,
     pub(crate) acked: u64,
     /// The highest number that has left this host.
     pub(crate) last_tx: u64,
@@ -163,6 +165,7 @@ impl Connection {
             stream: 0,
             packet_budget: config.max_unacked_packets.unwrap_or(kind.packets_per_ack),
             byte_budget: config.max_unacked_bytes,
+            unasked: 0,
             acked: 0,
             last_tx: 0,
             probe_due: false,

@@ -12,6 +12,10 @@ use mr_core::Time;
 const MAX_FRAMES: usize = 64;
 const MAX_BYTES: usize = 1 << 20;
 
+/// How often a sender whose buffer is half full asks for an acknowledgement while it sends as much as
+/// the buffer holds. The kernel asks with each message, and has no use for most of the answers.
+const ASKS_PER_BUFFER: usize = 8;
+
 impl Core {
     /// Moves what is to be sent now to `into`, in order. Says whether that was all; if not, call
     /// again when the fabric has taken it.
@@ -148,13 +152,19 @@ impl Core {
             return;
         };
         let half_full = first.sock.and_then(|sock| self.sockets.get(sock));
-        let half_full = half_full.is_some_and(|state| state.out_bytes >= state.send_buffer / 2);
+        conn.unasked += first.charge();
+        let unasked = conn.unasked;
+        let half_full = half_full.is_some_and(|state| {
+            let eighth = state.send_buffer / ASKS_PER_BUFFER;
+            state.out_bytes >= state.send_buffer / 2 && unasked >= eighth
+        });
         let len = first.payload.len() as u64;
         let has_op = !matches!(first.op, OpStage::None);
         let spent = conn.packet_budget == 0 || conn.byte_budget < len;
         let mut flags = Flags::empty();
         if spent || half_full || first.again || has_op {
             flags |= Flags::ACK_REQUIRED;
+            conn.unasked = 0;
             conn.packet_budget = packets;
             conn.byte_budget = bytes;
             self.counters.send_ack_required += 1;

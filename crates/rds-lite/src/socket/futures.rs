@@ -86,7 +86,8 @@ impl Socket {
                 return ready;
             }
             self.send_held();
-            if !signal.register(epoch, task.waker()) {
+            let waits = || self.host.shared.task_waits();
+            if !signal.register(epoch, task.waker(), waits) {
                 return Poll::Pending;
             }
         }

@@ -104,8 +104,8 @@ impl Socket {
                 readable => return readable.is_some(),
             }
             self.send_held();
-            let clock = &*self.host.shared.clock;
-            if !self.signals.readable.wait(epoch, clock, deadline) {
+            let readable = &self.signals.readable;
+            if !self.host.shared.wait(readable, epoch, deadline) {
                 return false;
             }
         }
@@ -158,8 +158,8 @@ impl Socket {
             self.send_held();
             let timeout = self.options().receive_timeout;
             deadline = deadline.or_else(|| self.deadline(timeout));
-            let clock = &*self.host.shared.clock;
-            if !self.signals.readable.wait(epoch, clock, deadline) {
+            let readable = &self.signals.readable;
+            if !self.host.shared.wait(readable, epoch, deadline) {
                 return Err(RecvError::TimedOut);
             }
         }

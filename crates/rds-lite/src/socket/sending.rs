@@ -195,11 +195,11 @@ impl Socket {
 
     fn wait_to_send(&self, epoch: u64, deadline: Option<Time>) -> Result<(), SendError> {
         self.send_held();
-        let clock = &*self.host.shared.clock;
         if !self.blocks() && self.host.shared.driving == crate::Driving::Manual {
             return Err(SendError::TimedOut);
         }
-        if self.signals.writable.wait(epoch, clock, deadline) {
+        let writable = &self.signals.writable;
+        if self.host.shared.wait(writable, epoch, deadline) {
             return Ok(());
         }
         Err(SendError::TimedOut)

@@ -142,6 +142,8 @@ impl ExtArea {
         if understood && at + 1 + len <= AREA {
             self.0[at] = ext.kind();
             self.0[at + 1..][..len].copy_from_slice(&ext.body()[..len]);
+            // Behind the end of the records a peer may have left anything.
+            self.0[at + 1 + len..].fill(0);
         }
         self
     }

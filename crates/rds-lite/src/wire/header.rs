@@ -55,7 +55,11 @@ impl Header {
     /// The bytes, with a checksum.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut bytes = self.encode_unchecked();
-        let sum = checksum(&bytes);
+        // Of the two zeros of one's complement, 0 in this field says that there is no checksum.
+        let sum = match checksum(&bytes) {
+            0 => u16::MAX,
+            sum => sum,
+        };
         bytes[30..32].copy_from_slice(&sum.to_be_bytes());
         bytes
     }

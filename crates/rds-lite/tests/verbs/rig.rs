@@ -26,12 +26,18 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// What a test sets.
+type Configure = dyn Fn(&mut VerbsConfig, &mut Config);
+
+/// A device, and two addresses on it.
+type Place = (Arc<Device>, [Ipv4Addr; 2]);
+
 pub(crate) struct Rig {
     pub(crate) hosts: Vec<Host>,
     device: Arc<Device>,
     ips: [Ipv4Addr; 2],
     port: u16,
-    configure: Box<dyn Fn(&mut VerbsConfig, &mut Config)>,
+    configure: Box<Configure>,
 }
 
 impl Rig {
@@ -40,7 +46,7 @@ impl Rig {
         test: &str,
         configure: impl Fn(&mut VerbsConfig, &mut Config) + 'static,
     ) -> Option<Self> {
-        static PLACE: OnceLock<Result<(Arc<Device>, [Ipv4Addr; 2]), String>> = OnceLock::new();
+        static PLACE: OnceLock<Result<Place, String>> = OnceLock::new();
         // Tests run side by side.
         static PORTS: AtomicU16 = AtomicU16::new(18_700);
         let (device, ips) = match PLACE.get_or_init(place) {
@@ -97,7 +103,7 @@ impl Rig {
 }
 
 /// The device of the environment, its address, and a second one that it is given.
-fn place() -> Result<(Arc<Device>, [Ipv4Addr; 2]), String> {
+fn place() -> Result<Place, String> {
     let name = std::env::var("MR_VERBS_DEVICE")
         .map_err(|_| "no RDMA device (run `cargo xtask hw`)".to_owned())?;
     let device = Device::open(&name).unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -4,7 +4,7 @@ use super::rig::{Rig, request};
 use super::way::Way;
 use super::{ACCESS, cpu, device_error, order};
 use crate::LabError;
-use crate::measure::{Plan, Sample, Series, Step};
+use crate::measure::{Mechanism, Plan, Sample, Series, Step};
 use mr_core::{DmaBuffer, Driver, MrBackend, Pool};
 use mr_policies::UseOnce;
 use mr_verbs::{ArenaBuffer, Bare, Error, RegistrationBackend};
@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 /// Longer than any run: keys die by the flush that is measured.
 const LONG: Duration = Duration::from_secs(3600);
+
+/// Regions of a round in which an RDMA write precedes each call.
+const COLD: u32 = 8;
 
 /// All that memory management is measured on.
 pub(super) struct Bench<'r, B: MrBackend<Error = Error>> {
@@ -80,7 +83,9 @@ impl<'r, B: MrBackend<Error = Error>> Bench<'r, B> {
             .collect();
         for round in 0..=self.plan.rounds {
             for place in order(steps.len(), round) {
-                let sample = self.sample(steps[place])?;
+                let step = steps[place];
+                let failed = |error| LabError::Device(format!("{}: {error}", step.title()).into());
+                let sample = self.sample(step).map_err(failed)?;
                 if round > 0 {
                     all[place].samples.push(sample);
                 }
@@ -93,70 +98,85 @@ impl<'r, B: MrBackend<Error = Error>> Bench<'r, B> {
         let mut steps = vec![
             Step::Registration,
             Step::RegistrationArena,
+            Step::RegistrationCold,
             Step::OneByOne,
+            Step::Cold,
             Step::Waited,
+            Step::PoolWaited,
         ];
+        if self.plan.backend == Mechanism::Mw2 {
+            steps.extend([Step::Chains, Step::PoolChains]);
+        }
         if self.chained.is_some() {
             steps.extend([
-                Step::Chains,
-                Step::PoolWaited,
                 Step::Chained,
                 Step::PoolChained,
                 Step::Request,
+                Step::Batched,
+                Step::PoolBatched,
+                Step::Requests,
             ]);
-        } else {
-            steps.push(Step::PoolWaited);
         }
         steps
     }
 
     fn sample(&mut self, step: Step) -> Result<Sample, LabError> {
         let chained = self.chained.unwrap_or(self.waited);
+        let (one, depth) = (1, self.plan.depth as usize);
         match step {
             Step::Registration => one_by_one(&mut self.registration, self.plan.batch),
             Step::RegistrationArena => one_by_one(&mut self.registration_arena, self.plan.batch),
+            Step::RegistrationCold => cold(self.rig, &mut self.registration_arena, self.plan.batch),
             Step::OneByOne => one_by_one(&mut self.bare, self.plan.batch),
-            Step::Waited => self.bare_batch(self.waited),
-            Step::Chained => self.bare_batch(chained),
-            Step::Chains => self.chains(chained),
-            Step::Request => self.requests(),
-            Step::PoolWaited => self.pool_batch(self.waited),
-            Step::PoolChained => self.pool_batch(chained),
+            Step::Cold => cold(self.rig, &mut self.bare, self.plan.batch),
+            Step::Waited => self.bare_batch(self.waited, one),
+            Step::Chains => self.bare_batch(self.waited, depth),
+            Step::Chained => self.bare_batch(chained, one),
+            Step::Batched => self.bare_batch(chained, depth),
+            Step::Request => self.requests(one),
+            Step::Requests => self.requests(depth),
+            Step::PoolWaited => self.pool_batch(self.waited, one),
+            Step::PoolChains => self.pool_batch(self.waited, depth),
+            Step::PoolChained => self.pool_batch(chained, one),
+            Step::PoolBatched => self.pool_batch(chained, depth),
         }
     }
 
-    fn bare_batch(&mut self, way: Way<B>) -> Result<Sample, LabError> {
+    /// With so many maps at a time; one at a time has a call of its own.
+    fn bare_batch(&mut self, way: Way<B>, depth: usize) -> Result<Sample, LabError> {
         let watch = Watch::start();
         let batch = self.plan.batch as usize;
-        for place in 0..batch {
-            way.map(&mut self.bare, place)?;
+        for first in (0..batch).step_by(depth) {
+            if depth == 1 {
+                way.map(&mut self.bare, first)?;
+            } else {
+                way.map_batch(&mut self.bare, first..batch.min(first + depth))?;
+            }
         }
         self.hear_all(way.announces)?;
         let mapped = watch.wall_ns();
         self.bare.invalidate(0..batch).map_err(device_error)?;
-        Ok(watch.sample(mapped))
+        Ok(watch.sample(self.plan.batch, mapped))
     }
 
-    fn chains(&mut self, way: Way<B>) -> Result<Sample, LabError> {
+    fn pool_batch(&mut self, way: Way<B>, depth: usize) -> Result<Sample, LabError> {
         let watch = Watch::start();
-        way.map_all(&mut self.bare)?;
-        let mapped = watch.wall_ns();
-        let batch = self.plan.batch as usize;
-        self.bare.invalidate(0..batch).map_err(device_error)?;
-        Ok(watch.sample(mapped))
-    }
-
-    fn pool_batch(&mut self, way: Way<B>) -> Result<Sample, LabError> {
-        let watch = Watch::start();
-        for buffer in self.buffers.drain(..) {
-            way.lease(&self.pool, buffer)?.release();
+        while !self.buffers.is_empty() {
+            let rest = self.buffers.len().saturating_sub(depth);
+            if depth == 1 {
+                for buffer in self.buffers.drain(rest..) {
+                    way.lease(&self.pool, buffer)?.release();
+                }
+            } else {
+                way.lease_batch(&self.pool, self.buffers.split_off(rest))?;
+            }
         }
         self.hear_all(way.announces)?;
         let mapped = watch.wall_ns();
         self.pool.flush().map_err(device_error)?;
         let batch = self.plan.batch as usize;
         let back = self.pool.reclaim(&mut self.buffers, batch);
-        let sample = watch.sample(mapped);
+        let sample = watch.sample(self.plan.batch, mapped);
         if back != batch {
             let what = format!("{back} of {batch} buffers came back from a flush");
             return Err(LabError::Device(what.into()));
@@ -164,14 +184,18 @@ impl<'r, B: MrBackend<Error = Error>> Bench<'r, B> {
         Ok(sample)
     }
 
-    fn requests(&self) -> Result<Sample, LabError> {
+    /// With so many requests at a time.
+    fn requests(&self, depth: usize) -> Result<Sample, LabError> {
         let watch = Watch::start();
-        for key in 0..self.plan.batch {
-            self.rig.ours.post(&request(key)).map_err(device_error)?;
+        let batch = self.plan.batch as usize;
+        for first in (0..batch).step_by(depth) {
+            let chain = first..batch.min(first + depth);
+            let chain: Vec<_> = chain.map(|key| request(key as u32)).collect();
+            self.rig.ours.post(&chain).map_err(device_error)?;
         }
         self.hear_all(true)?;
         let done = watch.wall_ns();
-        Ok(watch.sample(done))
+        Ok(watch.sample(self.plan.batch, done))
     }
 
     /// Until the peer has heard all requests, so that all binds are done, too.
@@ -193,7 +217,35 @@ fn one_by_one<B: MrBackend<Error = Error>, M: DmaBuffer>(
         mapping += watch.wall_ns() - before;
         bare.invalidate(place..place + 1).map_err(device_error)?;
     }
-    Ok(watch.sample(mapping))
+    Ok(watch.sample(batch, mapping))
+}
+
+/// One by one, with an RDMA write of the peer before each call that is measured: of some regions, for
+/// it takes long.
+fn cold<B: MrBackend<Error = Error>, M: DmaBuffer>(
+    rig: &Rig,
+    bare: &mut Bare<B, M>,
+    batch: u32,
+) -> Result<Sample, LabError> {
+    let ios = batch.min(COLD);
+    let mut sum = Sample {
+        ios,
+        ..Sample::default()
+    };
+    for place in 0..ios as usize {
+        rig.write_elsewhere()?;
+        let watch = Watch::start();
+        bare.map(place, ACCESS).map_err(device_error)?;
+        let map = watch.sample(1, watch.wall_ns());
+        rig.write_elsewhere()?;
+        let watch = Watch::start();
+        bare.invalidate(place..place + 1).map_err(device_error)?;
+        let invalidation = watch.sample(1, 0);
+        sum.map_ns += map.map_ns;
+        sum.invalidate_ns += invalidation.invalidate_ns;
+        sum.cpu_ns += map.cpu_ns + invalidation.cpu_ns;
+    }
+    Ok(sum)
 }
 
 /// A stop watch.
@@ -214,11 +266,12 @@ impl Watch {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// `map_ns` of the time were maps.
-    fn sample(&self, map_ns: u64) -> Sample {
+    /// Of so many I/Os, `map_ns` of the time were maps.
+    fn sample(&self, ios: u32, map_ns: u64) -> Sample {
         Sample {
+            ios,
             map_ns,
-            invalidate_ns: self.wall_ns() - map_ns,
+            invalidate_ns: self.wall_ns().saturating_sub(map_ns),
             cpu_ns: cpu::of_process() - self.cpu,
         }
     }

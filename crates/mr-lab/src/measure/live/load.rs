@@ -1,6 +1,6 @@
 //! The load: a lease, an RDMA write of the peer through its key, a release.
 
-use super::rig::Rig;
+use super::rig::{Rig, request};
 use super::way::Way;
 use super::{cpu, device_error};
 use crate::LabError;
@@ -86,6 +86,8 @@ pub(super) fn run<B: MrBackend<Error = Error>>(
         flushes_per_s: stats.flushes as f64 / elapsed_s,
         regions_per_flush: stats.regions_per_flush(),
         cpu_us_per_io: us_per_io(meter.cpu_ns + flusher),
+        cpu_us_quartile_low: f64::NAN,
+        cpu_us_quartile_high: f64::NAN,
         process_cpu_us_per_io: us_per_io(process),
         caller_us_per_io: us_per_io(meter.caller_ns),
         throughput_mb_s: ios * plan.size as f64 / 1e6 / elapsed_s,
@@ -100,7 +102,7 @@ pub(super) fn run<B: MrBackend<Error = Error>>(
             max: stats.exposure.longest.max(oldest).as_secs_f64(),
         },
         key_seconds: stats.exposure.key_seconds,
-        registration_ratio: f64::NAN,
+        registration_ratio: None,
     };
     let report = pool.shutdown(PATIENCE);
     if report.is_complete() {
@@ -110,6 +112,21 @@ pub(super) fn run<B: MrBackend<Error = Error>>(
             format!("the pool could not be shut down: {report:?}").into(),
         ))
     }
+}
+
+/// The same load without memory management: CPU time per I/O of posting the request, in µs.
+pub(super) fn requests(plan: &Plan, rig: &Rig) -> Result<f64, LabError> {
+    let started = Instant::now();
+    let mut cpu_ns = 0;
+    for io in 0..plan.ios {
+        arrival(plan, started, io);
+        let before = cpu::of_thread();
+        rig.ours.post(&[request(io)]).map_err(device_error)?;
+        cpu_ns += cpu::of_thread() - before;
+        rig.hear()?;
+        rig.write_elsewhere()?;
+    }
+    Ok(cpu_ns as f64 / 1e3 / f64::from(plan.ios))
 }
 
 /// Waits until I/O number `io` comes.

@@ -6,6 +6,7 @@ mod load;
 mod rig;
 mod way;
 
+use super::answer::median;
 use super::{Alone, Measured, Measurement, Mechanism, Plan, Ratios};
 use crate::LabError;
 use alone::Bench;
@@ -51,8 +52,8 @@ fn measure_with<B: MrBackend<Error = Error>>(
     let bench = Bench::new(plan, rig, &make, waited, chained)?;
     let series = bench.measure()?;
     let way = chained.unwrap_or(waited);
-    let rows = if plan.policies.is_empty() {
-        Vec::new()
+    let (request_cpu_us, rows) = if plan.policies.is_empty() {
+        (None, Vec::new())
     } else {
         measure_load(plan, rig, &make, way)?
     };
@@ -60,11 +61,9 @@ fn measure_with<B: MrBackend<Error = Error>>(
         plan: plan.clone(),
         device: rig.device.name().to_owned(),
         software: rig.device.is_software(),
-        alone: series
-            .iter()
-            .map(|series| Alone::new(series, plan.batch))
-            .collect(),
+        alone: series.iter().map(Alone::new).collect(),
         ratios: Ratios::new(&series),
+        request_cpu_us,
         rows,
     })
 }
@@ -83,46 +82,49 @@ fn check_policies(plan: &Plan, backend: &impl MrBackend) -> Result<(), LabError>
     Ok(())
 }
 
-/// The load under each policy, and under registration and deregistration per I/O, in turn.
+/// The load under each policy, and under registration and deregistration per I/O, in turn; with what
+/// a request takes of the CPU if there are requests, which is not counted.
 fn measure_load<B: MrBackend<Error = Error>>(
     plan: &Plan,
     rig: &Rig,
     make: impl Fn() -> Result<B, Error>,
     way: Way<B>,
-) -> Result<Vec<Measured>, LabError> {
+) -> Result<(Option<f64>, Vec<Measured>), LabError> {
     let immediate: Policy = "immediate".parse()?;
     let mut rounds: Vec<Vec<Measured>> = vec![Vec::new(); plan.policies.len() + 1];
+    let mut requests = Vec::new();
     for round in 0..=plan.rounds {
         let registration = RegistrationBackend::new(&rig.domain);
-        let mut baseline = load::run(
-            plan,
-            rig,
-            registration,
-            Way::waited(),
-            &immediate,
-            "registration",
-        )?;
-        baseline.registration_ratio = 1.0;
+        let waited = Way::waited();
+        let baseline = load::run(plan, rig, registration, waited, &immediate, "registration")?;
+        let request = match way.announces {
+            true => load::requests(plan, rig)?,
+            false => 0.0,
+        };
         let mut rows = Vec::with_capacity(rounds.len());
         for place in order(plan.policies.len(), round) {
             let backend = make().map_err(device_error)?;
             let policy = &plan.policies[place];
             let mut row = load::run(plan, rig, backend, way, policy, &name(plan))?;
-            row.registration_ratio = baseline.cpu_us_per_io / row.cpu_us_per_io;
+            row.cpu_us_per_io -= request;
             rows.push((place + 1, row));
         }
         rows.push((0, baseline));
         // The first warms up.
         if round > 0 {
+            requests.push(request);
             for (place, row) in rows {
                 rounds[place].push(row);
             }
         }
     }
-    Ok(rounds
-        .iter()
-        .filter_map(|rounds| Measured::median(rounds))
-        .collect())
+    let rows = rounds.iter();
+    let rows = rows.filter_map(|rounds| Measured::median(rounds));
+    let mut rows: Vec<_> = rows.collect();
+    let baseline = rows.first().map_or(0.0, |row| row.cpu_us_per_io);
+    rows.iter_mut().for_each(|row| row.compare_with(baseline));
+    let request = way.announces.then(|| median(&requests));
+    Ok((request, rows))
 }
 
 /// The places in the order of this round: every second one is backwards.

@@ -1,15 +1,20 @@
 //! A device with both ends of a connection on it.
 
-use super::device_error;
+use super::{ACCESS, device_error};
 use crate::LabError;
 use crate::measure::Plan;
 use mr_core::{Keys, RemoteKey};
-use mr_verbs::{Arena, ArenaBuffer, Device, Domain, Endpoint, EndpointConfig};
+use mr_verbs::{
+    Arena, ArenaBuffer, Bare, Device, Domain, Endpoint, EndpointConfig, Error, RegistrationBackend,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes of a request: a key, as the peer needs it.
 const REQUEST: usize = 4;
+
+/// A second: see `EndpointConfig::ack_timeout`.
+const ACK_TIMEOUT: u8 = 18;
 
 /// How long the peer waits for a request.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,6 +28,28 @@ pub(super) struct Rig {
     peer: Arc<Endpoint>,
     /// The peer's memory: what it writes from.
     staging: ArenaBuffer,
+    elsewhere: Elsewhere,
+}
+
+/// Memory of this host that the peer can write to at any time.
+struct Elsewhere {
+    addr: u64,
+    key: RemoteKey,
+    _mapping: Bare<RegistrationBackend, Vec<u8>>,
+}
+
+impl Elsewhere {
+    fn new(domain: &Arc<Domain>, size: usize) -> Result<Self, Error> {
+        let buffer = vec![1_u8; size];
+        let addr = buffer.as_ptr().expose_provenance() as u64;
+        let mut mapping = Bare::new(RegistrationBackend::new(domain), [buffer])?;
+        let key = mapping.map(0, ACCESS)?.remote;
+        Ok(Self {
+            addr,
+            key,
+            _mapping: mapping,
+        })
+    }
 }
 
 /// The request that is chained behind a bind.
@@ -50,12 +77,17 @@ impl Rig {
         // A batch of requests is under way before the peer fetches the first.
         config.receive_depth = plan.batch + 8;
         config.send_depth = config.send_depth.max(4 * plan.batch);
+        // An emulated machine stands still now and then. What is sent again for that sticks on
+        // Soft-RoCE if there are binds among it.
+        config.ack_timeout = ACK_TIMEOUT;
+        config.timeout = PATIENCE;
         let (ours, peer) = Endpoint::pair(&domain, &peer_domain, config).map_err(device_error)?;
         let bytes = usize::try_from(plan.arena_bytes()).unwrap_or(usize::MAX);
         let arena = Arena::new(&domain, bytes).map_err(device_error)?;
         let size = plan.size as usize;
         let staging = Arena::new(&peer_domain, size).map_err(device_error)?;
         let staging = staging.take(size).map_err(device_error)?;
+        let elsewhere = Elsewhere::new(&domain, size).map_err(device_error)?;
         Ok(Self {
             device,
             domain,
@@ -63,6 +95,7 @@ impl Rig {
             ours,
             peer,
             staging,
+            elsewhere,
         })
     }
 
@@ -81,5 +114,10 @@ impl Rig {
         self.peer
             .write(&self.staging, self.staging.len(), addr, key)
             .map_err(device_error)
+    }
+
+    /// The same to memory that is mapped all the time.
+    pub(super) fn write_elsewhere(&self) -> Result<(), LabError> {
+        self.write(self.elsewhere.addr, self.elsewhere.key)
     }
 }

@@ -11,7 +11,7 @@ pub(crate) use options::Options;
 
 use crate::setup::{FabricName, fabric, host, mock_hosts, own_address};
 use crate::{Verdict, snapshot};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use control::Control;
 use mr_core::{Clock, SystemClock};
 use options::Load;
@@ -45,6 +45,11 @@ struct Signals {
 pub(crate) fn run(options: Options, out: &mut impl Write) -> Result<Verdict> {
     let has_address = options.receive_address.is_some() || options.send_address.is_some();
     let mut load = options.load()?;
+    if options.trace {
+        let events = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
+        let told = events.with_writer(std::io::stderr).try_init();
+        told.map_err(|error| anyhow!("-V: {error}"))?;
+    }
     match fabric(&options.common, has_address)? {
         FabricName::Mock => {
             load.verify = true;

@@ -1,14 +1,16 @@
 //! One connection: the sending half.
 
-use super::reader::Reader;
+use super::custody::{Custody, Loan};
+use super::reader::{Mode, Reader};
 use super::{queue, reset, start_thread};
-use crate::fabric::{Link, Sink};
+use crate::fabric::{Bell, Link, Sink};
 use crate::proto::{Frame, LinkId, Transmission};
 use crate::wire::HEADER_LEN;
 use socket2::Socket;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -35,6 +37,7 @@ pub(super) struct TcpLink {
     closed: AtomicBool,
     /// Bytes that the kernel has taken.
     taken: AtomicU64,
+    custody: Custody,
 }
 
 #[derive(Default)]
@@ -63,14 +66,14 @@ impl TcpLink {
             changed: Condvar::new(),
             closed: AtomicBool::new(false),
             taken: AtomicU64::new(0),
+            custody: Custody::default(),
         }))
     }
 
     /// Reads until the link ends, in this thread.
     pub(super) fn run(self: &Arc<Self>, id: LinkId) {
         self.set_id(id);
-        let ended = Reader::new(&self.socket).run(id, &self.sink);
-        if let Err(error) = ended {
+        if let Err(error) = self.read(id) {
             tracing::debug!(?id, %error, "connection ended");
         }
         if !self.closed.load(Ordering::SeqCst)
@@ -90,6 +93,17 @@ impl TcpLink {
         };
         if untold && let Some(host) = self.sink.upgrade() {
             host.writable(id);
+        }
+    }
+
+    fn read(&self, id: LinkId) -> io::Result<()> {
+        let mut reader = Box::new(Reader::new());
+        loop {
+            reader.read(&self.socket, Mode::Wait, id, &self.sink)?;
+            match self.custody.lend(reader) {
+                Some(back) => reader = back,
+                None => return Ok(()),
+            }
         }
     }
 
@@ -116,6 +130,7 @@ impl TcpLink {
         self.closed.store(true, Ordering::SeqCst);
         // Wakes whoever reads or writes. It fails if the peer was faster; that is as good.
         let _ = self.socket.shutdown(Shutdown::Both);
+        self.custody.end();
         // A writer that is about to sleep holds the lock from its last look until it sleeps.
         drop(self.lock());
         self.changed.notify_all();
@@ -123,6 +138,26 @@ impl TcpLink {
 
     fn lock(&self) -> MutexGuard<'_, Sending> {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads for an application until its patience is over.
+    fn read_for(
+        &self,
+        mut reader: Box<Reader>,
+        bell: &Bell,
+        patience: &dyn Fn() -> Option<Duration>,
+    ) -> io::Result<()> {
+        let id = self.lock().id.ok_or(io::ErrorKind::NotConnected)?;
+        reader.spin.begin();
+        while let Some(most) = patience() {
+            if reader.read(&self.socket, Mode::Look, id, &self.sink)? {
+                reader.spin.found();
+            } else if !reader.spin.again() {
+                bell.sleep(Some(self.socket.as_fd()), most, || patience().is_none())?;
+            }
+        }
+        self.custody.give_back(reader);
+        Ok(())
     }
 
     /// Sends as much as possible. Says whether that was all.
@@ -269,6 +304,27 @@ impl Link for TcpLink {
         let taken = self.taken.load(Ordering::SeqCst);
         let queued = queue::unacknowledged(&self.socket)?;
         Some(taken.saturating_sub(queued))
+    }
+
+    fn serve(&self, bell: &Arc<Bell>, patience: &dyn Fn() -> Option<Duration>) -> bool {
+        while let Some(most) = patience() {
+            let waited = match self.custody.borrow(bell) {
+                Loan::Reader(reader) => self.read_for(reader, bell, patience),
+                Loan::Later => bell.sleep(None, most, || patience().is_none()),
+                Loan::Over => return false,
+            };
+            if let Err(error) = waited {
+                tracing::debug!(%error, "connection ended");
+                // The connection's thread says so to the host.
+                self.custody.end();
+                return false;
+            }
+        }
+        true
+    }
+
+    fn recall(&self) {
+        self.custody.recall();
     }
 }
 

@@ -1,10 +1,12 @@
 //! One connection: the receiving half.
 
+use super::spin::Spin;
 use crate::fabric::{Arrival, ArrivedPayload, Sink};
-use crate::proto::LinkId;
+use crate::proto::{Buf, LinkId};
 use crate::wire::{HEADER_LEN, MAX_MESSAGE};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, recv, recvmsg};
 use socket2::Socket;
-use std::io::{self, ErrorKind, IoSliceMut, Read};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::sync::{Arc, Weak};
 
 /// What is read at once while messages are small.
@@ -14,48 +16,109 @@ const CAPACITY: usize = 64 << 10;
 /// the rest would have to be copied.
 const BULK: usize = 8 << 10;
 
-/// Cuts the stream into messages.
-pub(super) struct Reader<'a> {
-    socket: &'a Socket,
+/// Whether a read waits for something to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Wait,
+    Look,
+}
+
+/// Cuts the stream into messages. It may stop anywhere and go on in another thread.
+pub(super) struct Reader {
     bytes: Box<[u8]>,
     /// What has been read and not used.
     start: usize,
     end: usize,
     /// The last message was a long one.
     bulk: bool,
+    under_way: Option<UnderWay>,
     arrivals: Vec<Arrival>,
+    pub(super) spin: Spin,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(socket: &'a Socket) -> Self {
+/// A message of which not all has been read.
+struct UnderWay {
+    header: [u8; HEADER_LEN],
+    len: usize,
+    got: usize,
+    /// Without one, what is read is thrown away.
+    buf: Option<Buf>,
+}
+
+impl Reader {
+    pub(super) fn new() -> Self {
         Self {
-            socket,
             bytes: vec![0; CAPACITY].into_boxed_slice(),
             start: 0,
             end: 0,
             bulk: false,
+            under_way: None,
             arrivals: Vec::new(),
+            spin: Spin::default(),
         }
     }
 
-    /// Reads until the connection or the host ends.
-    pub(super) fn run(mut self, id: LinkId, sink: &Weak<dyn Sink>) -> io::Result<()> {
+    /// Reads once, and gives the host what has become whole. Says whether anything was read.
+    pub(super) fn read(
+        &mut self,
+        socket: &Socket,
+        mode: Mode,
+        id: LinkId,
+        sink: &Weak<dyn Sink>,
+    ) -> io::Result<bool> {
+        if !self.fill(socket, mode)? {
+            return Ok(false);
+        }
+        // Only now: who waits here keeps no host alive.
+        let host = sink.upgrade().ok_or(ErrorKind::NotConnected)?;
         loop {
-            self.fill()?;
-            let Some(host) = sink.upgrade() else {
-                return Ok(());
-            };
-            while let Some(header) = self.next_header() {
-                if !self.message(header, id, &host)? {
-                    break;
-                }
+            if !self.under_way.as_ref().is_none_or(UnderWay::is_whole) {
+                break;
             }
-            host.frames(id, &mut self.arrivals);
+            if let Some(whole) = self.under_way.take() {
+                self.arrivals.push(whole.into());
+            }
+            let Some(header) = self.next_header() else {
+                break;
+            };
+            self.begin(header, id, &host)?;
         }
+        host.frames(id, &mut self.arrivals);
+        Ok(true)
     }
 
-    /// Reads at least one byte more.
-    fn fill(&mut self) -> io::Result<()> {
+    /// Reads at least one byte, unless nothing is there and `mode` is to look.
+    fn fill(&mut self, socket: &Socket, mode: Mode) -> io::Result<bool> {
+        let flags = match mode {
+            Mode::Wait => RecvFlags::empty(),
+            Mode::Look => RecvFlags::DONTWAIT,
+        };
+        let Some(UnderWay { len, got, buf, .. }) = &mut self.under_way else {
+            return self.fill_bytes(socket, flags);
+        };
+        let left = *len - *got;
+        let Some(buf) = buf else {
+            let most = left.min(self.bytes.len());
+            let read = some(|| Ok(recv(socket, &mut self.bytes[..most], flags)?.0))?;
+            *got += read.unwrap_or(0);
+            return Ok(read.is_some());
+        };
+        // All that had been read is in the message.
+        let ahead = if left >= BULK { HEADER_LEN } else { CAPACITY };
+        let mut slices = [
+            IoSliceMut::new(&mut buf.bytes_mut()[*got..]),
+            IoSliceMut::new(&mut self.bytes[..ahead]),
+        ];
+        let nothing_else = &mut RecvAncillaryBuffer::default();
+        let read = some(|| Ok(recvmsg(socket, &mut slices, nothing_else, flags)?.bytes))?;
+        if let Some(read) = read {
+            *got += read.min(left);
+            (self.start, self.end) = (0, read.saturating_sub(left));
+        }
+        Ok(read.is_some())
+    }
+
+    fn fill_bytes(&mut self, socket: &Socket, flags: RecvFlags) -> io::Result<bool> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.bytes.len() - self.end < HEADER_LEN {
@@ -68,9 +131,9 @@ impl<'a> Reader<'a> {
             self.bytes.len() - self.end
         };
         let into = &mut self.bytes[self.end..self.end + most];
-        let mut socket = self.socket;
-        self.end += at_least_one(|| socket.read(into))?;
-        Ok(())
+        let read = some(|| Ok(recv(socket, &mut *into, flags)?.0))?;
+        self.end += read.unwrap_or(0);
+        Ok(read.is_some())
     }
 
     fn next_header(&self) -> Option<[u8; HEADER_LEN]> {
@@ -78,16 +141,14 @@ impl<'a> Reader<'a> {
         bytes.first_chunk().copied()
     }
 
-    /// Takes one message. Says whether there may be another in what has been read: if not, what
-    /// there is has to go to the host first.
-    fn message(
+    /// Begins a message with what of it is there.
+    fn begin(
         &mut self,
         header: [u8; HEADER_LEN],
         id: LinkId,
         host: &Arc<dyn Sink>,
-    ) -> io::Result<bool> {
+    ) -> io::Result<()> {
         let len = u32::from_be_bytes([16, 17, 18, 19].map(|at| header[at])) as usize;
-        let there = self.end - self.start - HEADER_LEN;
         self.bulk = len >= BULK;
         if len > MAX_MESSAGE {
             // The host finds out the same, and closes the link: there is no telling where the next
@@ -102,70 +163,48 @@ impl<'a> Reader<'a> {
                 "a message is too long",
             ));
         }
-        if there < len && !self.arrivals.is_empty() {
-            // The rest may take its time.
-            host.frames(id, &mut self.arrivals);
-        }
         self.start += HEADER_LEN;
-        let payload = match host.buffer(&header) {
-            Some(mut buf) => {
-                self.read_message(buf.bytes_mut())?;
-                ArrivedPayload::Whole(buf)
-            }
-            None => {
-                self.skip(len)?;
-                ArrivedPayload::Shed
-            }
-        };
-        self.arrivals.push(Arrival { header, payload });
-        Ok(true)
-    }
-
-    /// Fills `into` from what has been read and then from the connection, together with up to one
-    /// header behind it.
-    fn read_message(&mut self, into: &mut [u8]) -> io::Result<()> {
-        let there = (self.end - self.start).min(into.len());
-        into[..there].copy_from_slice(&self.bytes[self.start..self.start + there]);
-        self.start += there;
-        let mut got = there;
-        while got < into.len() {
-            // All that had been read is used up.
-            let left = into.len() - got;
-            let ahead = if left >= BULK { HEADER_LEN } else { CAPACITY };
-            let mut slices = [
-                IoSliceMut::new(&mut into[got..]),
-                IoSliceMut::new(&mut self.bytes[..ahead]),
-            ];
-            let mut socket = self.socket;
-            let read = at_least_one(|| socket.read_vectored(&mut slices))?;
-            got += read.min(left);
-            (self.start, self.end) = (0, read.saturating_sub(left));
+        let there = &self.bytes[self.start..self.end];
+        let there = &there[..there.len().min(len)];
+        let mut buf = host.buffer(&header);
+        if let Some(buf) = &mut buf {
+            buf.bytes_mut()[..there.len()].copy_from_slice(there);
         }
+        self.start += there.len();
+        self.under_way = Some(UnderWay {
+            header,
+            len,
+            got: there.len(),
+            buf,
+        });
         Ok(())
-    }
-
-    fn skip(&mut self, len: usize) -> io::Result<()> {
-        let mut left = len;
-        loop {
-            let there = (self.end - self.start).min(left);
-            self.start += there;
-            left -= there;
-            if left == 0 {
-                return Ok(());
-            }
-            self.bulk = false;
-            self.fill()?;
-        }
     }
 }
 
-/// Reads, whatever signals come; no bytes mean that the peer has ended the connection.
-fn at_least_one(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+impl UnderWay {
+    fn is_whole(&self) -> bool {
+        self.got == self.len
+    }
+}
+
+impl From<UnderWay> for Arrival {
+    fn from(whole: UnderWay) -> Self {
+        let UnderWay { header, buf, .. } = whole;
+        let payload = buf.map_or(ArrivedPayload::Shed, ArrivedPayload::Whole);
+        Self { header, payload }
+    }
+}
+
+/// Reads, whatever signals come. `None` if there is nothing to be read now; no bytes mean that the
+/// peer has ended the connection.
+fn some(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<Option<usize>> {
     loop {
         match read() {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(read) => return Ok(Some(read)),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            result => return result,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
         }
     }
 }

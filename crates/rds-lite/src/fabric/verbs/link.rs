@@ -107,7 +107,7 @@ impl VerbsLink {
                 }
                 Transmission::Rdma(work) => {
                     let taken = sending.operate(&mut batch, work);
-                    taken.map_err(|(why, work)| (why, Transmission::Rdma(work)))
+                    taken.map_err(|(why, work)| (why, Transmission::Rdma(*work)))
                 }
             };
             match refused {
@@ -150,7 +150,7 @@ impl Sending {
         &mut self,
         batch: &mut Batch<'_>,
         work: RdmaWork,
-    ) -> Result<(), (Refused, RdmaWork)> {
+    ) -> Result<(), (Refused, Box<RdmaWork>)> {
         let with_message = matches!(self.queue.front(), Some(Transmission::Frame(_)));
         let flags = if with_message {
             Flags::empty()
@@ -167,11 +167,13 @@ impl Sending {
             rkey,
             offset,
         } = work;
-        let again = |kind| RdmaWork {
-            op,
-            kind,
-            rkey,
-            offset,
+        let again = |kind| {
+            Box::new(RdmaWork {
+                op,
+                kind,
+                rkey,
+                offset,
+            })
         };
         let name = op << KINDS;
         match kind {

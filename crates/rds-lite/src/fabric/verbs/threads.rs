@@ -109,7 +109,7 @@ mod tests {
         let threads = Threads::new(1);
         let (send, receive) = std::sync::mpsc::channel::<()>();
         threads
-            .start("first", move || drop(receive.recv()))
+            .start("first", move || assert!(receive.recv().is_err()))
             .unwrap();
         assert!(!threads.has_room());
         let refused = threads.start("second", || {}).unwrap_err();
@@ -127,7 +127,7 @@ mod tests {
         let inner = Arc::clone(&threads);
         threads
             .start("one", move || {
-                drop(send.send(inner.wait(Duration::from_secs(60))))
+                send.send(inner.wait(Duration::from_secs(60))).unwrap();
             })
             .unwrap();
         assert_eq!(receive.recv(), Ok(true));

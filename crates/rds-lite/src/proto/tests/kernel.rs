@@ -41,13 +41,6 @@ impl Script {
         }
     }
 
-    /// The kernel connects anew.
-    fn accept(&mut self) {
-        let (link, _) = self.core.asked(self.now, Self::path(), &[]).unwrap();
-        assert!(self.core.opened(self.now, link, &[]));
-        self.link = link;
-    }
-
     fn path() -> Path {
         Path {
             local: ip(1),
@@ -170,7 +163,9 @@ fn what_tcp_still_had_when_a_connection_ended_is_sent_again() {
     assert_eq!(script.core.unsent(script.sock), 2);
 
     script.core.lost(script.now, script.link);
-    script.accept();
+    let (link, _) = script.core.asked(script.now, Script::path(), &[]).unwrap();
+    assert!(script.core.opened(script.now, link, &[]));
+    script.link = link;
     let again = Flags::RETRANSMITTED | Flags::ACK_REQUIRED;
     assert_eq!(script.sent(), [(2, again), (3, again)]);
     script.now = script.now + Duration::from_millis(1);

@@ -88,9 +88,19 @@ pub(super) fn filler(len: usize) -> Vec<u8> {
     (0..len).map(next).collect()
 }
 
+/// Bytes of a pattern; what is divided begins with a whole one in each piece.
+pub(super) const PIECE: usize = 8;
+
+/// The lengths of `count` buffers for `len` bytes, as even as patterns allow.
+pub(super) fn divide(len: usize, count: usize) -> impl Iterator<Item = usize> {
+    let patterns = len.div_ceil(PIECE);
+    let start = move |index: usize| (patterns * index / count * PIECE).min(len);
+    (0..count).map(move |index| start(index + 1) - start(index))
+}
+
 /// Fills memory with a pattern that tells one operation from another.
 pub(super) fn fill(buffer: &mut [u8], pattern: u64) {
-    for chunk in buffer.chunks_mut(8) {
+    for chunk in buffer.chunks_mut(PIECE) {
         chunk.copy_from_slice(&pattern.to_be_bytes()[..chunk.len()]);
     }
 }
@@ -98,7 +108,9 @@ pub(super) fn fill(buffer: &mut [u8], pattern: u64) {
 /// Whether memory is filled with the pattern.
 pub(super) fn is_filled(buffer: &[u8], pattern: u64) -> bool {
     let bytes = pattern.to_be_bytes();
-    buffer.chunks(8).all(|chunk| chunk == &bytes[..chunk.len()])
+    buffer
+        .chunks(PIECE)
+        .all(|chunk| chunk == &bytes[..chunk.len()])
 }
 
 #[cfg(test)]
@@ -121,6 +133,16 @@ mod tests {
         assert_eq!(Header::decode(&bytes), Some(header));
         assert_eq!(Header::decode(&bytes[1..]), None);
         assert_eq!(Header::decode(&[0; HEADER]), None);
+    }
+
+    #[test]
+    fn all_bytes_are_divided_and_every_buffer_begins_with_a_pattern() {
+        for (len, count) in [(1, 1), (16, 2), (100, 12), (16 << 10, 512), (1 << 20, 7)] {
+            let lengths: Vec<_> = divide(len, count).collect();
+            assert_eq!((lengths.len(), lengths.iter().sum::<usize>()), (count, len));
+            let (last, others) = lengths.split_last().unwrap();
+            assert!(*last > 0 && others.iter().all(|&len| len > 0 && len % PIECE == 0));
+        }
     }
 
     #[test]

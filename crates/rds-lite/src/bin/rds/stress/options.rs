@@ -1,10 +1,11 @@
 //! The flags of rds-stress, and the load that they describe.
 
-use super::header::HEADER;
+use super::header::{HEADER, PIECE};
 use crate::setup::{Common, FabricName, PoolOptions, parse_seconds, parse_size};
 use anyhow::{Result, bail, ensure};
 use clap::{ArgAction, Args};
 use rds_lite::proto::Config;
+use rds_lite::rdma::MAX_BUFFERS;
 use rds_lite::wire::MAX_MESSAGE;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -44,7 +45,7 @@ pub(crate) struct Options {
     /// Bytes that each request moves by RDMA; 0 for none
     #[arg(short = 'D', long, value_name = "BYTES", default_value = "0", value_parser = parse_size)]
     rdma_bytes: usize,
-    /// Buffers per RDMA operation; only 1 is supported
+    /// Local buffers that the bytes of each RDMA operation are divided among, at most 512
     #[arg(short = 'I', long, value_name = "N", default_value_t = 1)]
     rdma_vector: u16,
     /// RDMA by turns (0), reads (1) or writes (2)
@@ -56,12 +57,24 @@ pub(crate) struct Options {
     /// Print only the summary
     #[arg(short = 'z', long)]
     pub(crate) report_summary: bool,
+    /// Real-time priority: refused, with what to do instead
+    #[arg(short = 'R', long)]
+    rtprio: bool,
+    /// Type of service; only 0
+    #[arg(short = 'Q', long, value_name = "N", default_value_t = 0)]
+    tos: u8,
+    /// Tell on standard error what connections do
+    #[arg(short = 'V', long)]
+    pub(crate) trace: bool,
     /// Verify every payload
     #[arg(short = 'v', long)]
     verify: bool,
     /// Memory ends with its first use, rather than when its owner frees it
     #[arg(long, value_name = "0/1", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=1))]
     rdma_use_once: u8,
+    /// Memory is leased before it is named in a message: only 1
+    #[arg(long, value_name = "0/1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    rdma_use_get_mr: u8,
     /// The answer to a read waits for the read
     #[arg(long, value_name = "0/1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     rdma_use_fence: u8,
@@ -93,6 +106,7 @@ pub(crate) struct Load {
     pub(crate) tasks: u16,
     pub(crate) time: Option<Duration>,
     pub(crate) rdma_bytes: usize,
+    pub(crate) rdma_vector: u16,
     pub(crate) rdma_mode: u8,
     pub(crate) verify: bool,
     pub(crate) use_once: bool,
@@ -103,10 +117,7 @@ pub(crate) struct Load {
 
 impl Options {
     pub(crate) fn load(&self) -> Result<Load> {
-        ensure!(
-            self.rdma_vector == 1,
-            "-I: an operation moves one buffer, so only 1 is supported"
-        );
+        self.refuse()?;
         let embedded = self.receive_address.is_none() && self.send_address.is_none();
         let time = match self.time {
             Some(time) => Some(time).filter(|time| !time.is_zero()),
@@ -122,6 +133,7 @@ impl Options {
             tasks: self.tasks,
             time,
             rdma_bytes: self.rdma_bytes,
+            rdma_vector: self.rdma_vector,
             rdma_mode: self.rdma_mode,
             verify: self.verify,
             use_once: self.rdma_use_once == 1,
@@ -135,6 +147,23 @@ impl Options {
             bail!("-t and -d need {leases} regions: raise --regions");
         }
         Ok(load)
+    }
+
+    /// Refuses the flags of rds-stress that have no meaning here.
+    fn refuse(&self) -> Result<()> {
+        ensure!(
+            !self.rtprio,
+            "-R: this tool does not change its priority; start it with `chrt --rr 1 rds stress`"
+        );
+        ensure!(
+            self.tos == 0,
+            "-Q: there is one connection between two addresses, for all types of service: only 0"
+        );
+        ensure!(
+            self.rdma_use_get_mr == 1,
+            "--rdma-use-get-mr: sending does not map memory, get_mr does: only 1"
+        );
+        Ok(())
     }
 }
 
@@ -156,6 +185,16 @@ impl Load {
         );
         ensure!((1..=256).contains(&self.tasks), "-t must be from 1 to 256");
         ensure!(self.rdma_bytes <= MAX_MESSAGE, "-D must be at most 1M");
+        let buffers = usize::from(self.rdma_vector);
+        ensure!(
+            (1..=MAX_BUFFERS).contains(&buffers),
+            "-I must be from 1 to {MAX_BUFFERS}"
+        );
+        ensure!(
+            buffers == 1 || self.rdma_bytes >= buffers * PIECE,
+            "-I: {buffers} buffers need -D to be at least {}",
+            buffers * PIECE
+        );
         ensure!(self.rdma_mode <= 2, "-M must be 0, 1 or 2");
         ensure!(
             !(self.use_once && self.cache_mrs),

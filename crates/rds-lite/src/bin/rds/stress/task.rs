@@ -1,12 +1,12 @@
 //! One task: a socket that asks all tasks of the other side, and answers them.
 
-use super::header::{HEADER, Header, Kind, Rdma, fill, filler, is_filled};
+use super::header::{HEADER, Header, Kind, Rdma, divide, fill, filler, is_filled};
 use super::options::Load;
 use super::slots::Peer;
 use bytes::{Bytes, BytesMut};
 use mr_core::{Access, Clock, SystemClock};
 use rds_lite::proto::{Notification, Received, SendError, Status};
-use rds_lite::rdma::{FreeOutcome, MrError, MrFlags};
+use rds_lite::rdma::{Buffers, FreeOutcome, MrError, MrFlags};
 use rds_lite::{Cookie, Incoming, RdmaFlags, RdmaOp, RecvError, Socket};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -96,6 +96,8 @@ pub(super) struct Task {
     unanswered: Vec<(SocketAddr, Header)>,
     /// Memory to be had.
     spare: Vec<Vec<u8>>,
+    /// The same for operations with several buffers.
+    divided: Vec<Vec<Vec<u8>>>,
     /// What memory must hold when it comes back; `None` if anything may be in there.
     lent: HashMap<Cookie, Option<u64>>,
     /// What a read must bring.
@@ -129,6 +131,7 @@ impl Task {
             filler: filler(load.req_bytes.max(load.ack_bytes) - HEADER),
             unanswered: Vec::new(),
             spare: Vec::new(),
+            divided: Vec::new(),
             lent: HashMap::new(),
             reading: HashMap::new(),
             tokens: 0,
@@ -363,17 +366,18 @@ impl Task {
                 .flags(flags)
                 .token(self.tokens)
                 .message(message);
-            let mut buffer = self.spare.pop().unwrap_or_default();
-            buffer.resize(len, 0);
+            let mut buffers = self.local(len);
             if request.rdma == Rdma::Write {
-                fill(&mut buffer, request.pattern);
+                for buffer in buffers.as_mut_slice() {
+                    fill(buffer, request.pattern);
+                }
                 self.socket
-                    .rdma_write(to, op, buffer)
+                    .rdma_write(to, op, buffers)
                     .map_err(SendError::from)
             } else {
                 self.reading.insert(self.tokens, request.pattern);
                 self.socket
-                    .rdma_read(to, op, buffer)
+                    .rdma_read(to, op, buffers)
                     .map_err(SendError::from)
             }
         };
@@ -390,6 +394,22 @@ impl Task {
             self.unanswered.push((to, request));
         }
         Ok(())
+    }
+
+    /// Local memory for an operation of `len` bytes.
+    fn local(&mut self, len: usize) -> Buffers {
+        let count = usize::from(self.load.rdma_vector);
+        if count == 1 {
+            let mut buffer = self.spare.pop().unwrap_or_default();
+            buffer.resize(len, 0);
+            return buffer.into();
+        }
+        let mut buffers = self.divided.pop().unwrap_or_default();
+        buffers.resize_with(count, Vec::new);
+        for (buffer, len) in buffers.iter_mut().zip(divide(len, count)) {
+            buffer.resize(len, 0);
+        }
+        buffers.into()
     }
 
     fn answered(&mut self, peer: usize, header: &Header) -> Result<(), String> {
@@ -452,18 +472,21 @@ impl Task {
                 status,
                 buffers,
             } => {
-                let buffer = buffers.into_first();
                 if status != Status::Success {
                     return Err(format!("RDMA operation {token} ended with {status:?}"));
                 }
                 if let Some(pattern) = self.reading.remove(&token)
                     && self.load.verify
                     && !self.load.cache_mrs
-                    && !is_filled(&buffer, pattern)
+                    && !buffers.iter().all(|buffer| is_filled(buffer, pattern))
                 {
                     return Err(format!("RDMA read {token} brought something else"));
                 }
-                self.spare.push(buffer);
+                if buffers.len() == 1 {
+                    self.spare.push(buffers.into_first());
+                } else {
+                    self.divided.push(buffers.into_vec());
+                }
             }
             Notification::Uncongested(addr) => {
                 if let Some(&peer) = self.by_addr.get(&addr) {

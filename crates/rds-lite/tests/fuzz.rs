@@ -1,0 +1,97 @@
+//! Hostile bytes for the decoders of the wire: a value or an error, without allocating, and a value is
+//! written back as it came.
+
+use mr_fuzz::Fuzz;
+use rds_lite::wire::{
+    CongestionMap, Ext, ExtArea, HEADER_LEN, Header, HeaderError, MAP_LEN, MAX_MESSAGE, checksum,
+};
+
+const HEADERS: Fuzz<'_> = Fuzz {
+    name: "headers",
+    corpus: &[concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/headers")],
+    words: &[
+        "\u{1}",
+        "\u{2}",
+        "\u{3}",
+        "\u{4}",
+        "\u{5}",
+        "\u{6}",
+        "\u{7}",
+        "\u{8}",
+        "\u{9}",
+        "\0\u{10}\0\0",
+    ],
+    longest: 2 * HEADER_LEN,
+    cost: 1,
+    most_bytes: |_| 0,
+};
+
+const MAPS: Fuzz<'_> = Fuzz {
+    name: "congestion maps",
+    longest: 2 * MAP_LEN,
+    cost: 20,
+    most_bytes: |_| MAP_LEN,
+    ..HEADERS
+};
+
+#[test]
+fn any_header_is_refused_or_written_back_as_it_came() {
+    HEADERS.run(|input| {
+        let mut bytes = [0; HEADER_LEN];
+        let len = input.len().min(HEADER_LEN);
+        bytes[..len].copy_from_slice(&input[..len]);
+        check(&bytes);
+        // Most mutations break the checksum: without one the rest is looked at.
+        bytes[30..32].fill(0);
+        check(&bytes);
+    });
+}
+
+fn check(bytes: &[u8; HEADER_LEN]) {
+    match Header::decode(bytes) {
+        Ok((header, summed)) => {
+            assert!(header.len as usize <= MAX_MESSAGE);
+            assert!(!summed || checksum(bytes) == 0);
+            let mut expected = *bytes;
+            // Padding and checksum are not the header's.
+            expected[26..32].fill(0);
+            assert!(header.encode_unchecked() == expected);
+            assert!(Header::decode(&header.encode()) == Ok((header, true)));
+            check_area(&header.ext);
+        }
+        Err(HeaderError::Checksum) => assert!(checksum(bytes) != 0),
+        Err(HeaderError::TooLong(len)) => assert!(len as usize > MAX_MESSAGE),
+        Err(_) => {}
+    }
+}
+
+fn check_area(area: &ExtArea) {
+    let understood = area.iter().all(|record| record.is_ok());
+    assert!(area.iter().count() <= 16);
+    let unknowns = area.iter().filter(Result::is_err).count();
+    assert!(unknowns == usize::from(!understood), "it ends the walk");
+    let more = area.with(Ext::SportIdx);
+    assert!(
+        understood || more == *area,
+        "nothing behind what is not known"
+    );
+    assert!(more.iter().count() <= area.iter().count() + 1);
+}
+
+#[test]
+fn a_map_has_one_length_and_counts_its_bits() {
+    MAPS.run(|input| {
+        let decoded = CongestionMap::decode(input).is_some();
+        assert_eq!(decoded, input.len() == MAP_LEN);
+        let mut bytes = [0; MAP_LEN];
+        let len = input.len().min(MAP_LEN);
+        bytes[..len].copy_from_slice(&input[..len]);
+        let mut map = CongestionMap::decode(&bytes).unwrap();
+        assert!(map.bytes() == &bytes);
+        assert_eq!(map.is_empty(), bytes == [0; MAP_LEN]);
+        for port in (0..=u16::MAX).filter(|port| bytes[usize::from(port / 8)] != 0) {
+            map.set(port, false);
+        }
+        assert!(map.is_empty());
+    });
+}
