@@ -30,12 +30,14 @@ pub(crate) fn run() -> Result<ExitCode> {
     let mut tally = Tally::default();
     let device = in_machines(&mut tally, &[])?;
     let interop = in_machines(&mut tally, &["--interop", "tcp"])?;
-    let mut all_ok = device != Machines::Failed && interop != Machines::Failed;
+    let memory = in_machines(&mut tally, &["--interop", "verbs", "--only", "RDMA"])?;
+    let machines = [device, interop, memory];
+    let mut all_ok = !machines.contains(&Machines::Failed);
     all_ok &= model::check(model::SCHEDULES, &mut tally)?;
     for (runner, args) in [doctests(), tests()] {
         all_ok &= watch(&mut cargo(args), |line| tally.look(runner, line))?;
     }
-    if device == Machines::Missing || interop == Machines::Missing {
+    if machines.contains(&Machines::Missing) {
         all_ok &= !in_ci();
         note(
             "SKIPPED: the tests of mr-verbs on a device, or of rds-lite against the kernel's RDS, since this",

@@ -4,14 +4,16 @@
 
 mod network;
 mod peer;
+mod rdma;
 mod table;
 
 pub use peer::Peer;
 
-use crate::load::{self, Checker};
+use crate::load::{self, Checker, fingerprint};
 use crate::stack::{Buffers, Stack};
 use crate::step::{LINE_MAX, LONGEST, Reply, Step};
 use anyhow::{Context, Result, bail};
+use rds_lite::wire::MAX_MESSAGE;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -214,6 +216,57 @@ fn run(shared: &Shared, step: Step) -> Result<Reply> {
             let slowest = load::ping(&*endpoint, to, count, deadline(within))?;
             let slowest = u64::try_from(slowest.as_micros()).unwrap_or(u64::MAX);
             Ok(Reply::Pinged(slowest))
+        }
+        Step::Lend {
+            socket,
+            to,
+            seed,
+            len,
+            skew,
+            use_once,
+        } => {
+            if len > MAX_MESSAGE || skew > MAX_MESSAGE {
+                bail!("no operation moves so much");
+            }
+            let (endpoint, _) = sockets.get(socket)?;
+            rdma::lend(&*endpoint, to, (seed, len), (skew, use_once))
+        }
+        Step::Borrow {
+            socket,
+            seed,
+            within,
+        } => {
+            let (endpoint, closed) = sockets.get(socket)?;
+            rdma::borrow(&*endpoint, seed, deadline(within), &closed)
+        }
+        Step::Transfer {
+            socket,
+            to,
+            transfer,
+            within,
+        } => {
+            if transfer.len > MAX_MESSAGE {
+                bail!("no operation moves so much");
+            }
+            let (endpoint, closed) = sockets.get(socket)?;
+            rdma::transfer(&*endpoint, to, &transfer, deadline(within), &closed)
+        }
+        Step::Hear {
+            socket,
+            token,
+            within,
+        } => {
+            let (endpoint, closed) = sockets.get(socket)?;
+            rdma::hear(&*endpoint, token, deadline(within), &closed)
+        }
+        Step::Recall { socket, cookie } => {
+            let (endpoint, _) = sockets.get(socket)?;
+            endpoint.recall(cookie).map(Reply::Recalled)
+        }
+        Step::Look { socket, cookie } => {
+            let (endpoint, _) = sockets.get(socket)?;
+            let content = endpoint.content(cookie)?;
+            Ok(Reply::Content(fingerprint(&content)))
         }
         Step::Restart => {
             sockets.clear()?;

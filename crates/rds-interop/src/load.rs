@@ -1,11 +1,13 @@
 //! Messages that can be told apart and verified, and who sends and receives them.
 
 mod check;
+mod content;
 mod messages;
 mod ping;
 mod run;
 
 pub use check::{Checker, Order, Receipt, Wrong};
+pub use content::{content, fingerprint};
 pub use messages::{Messages, Sizes};
 pub use ping::ping;
 pub use run::{IfCongested, Sent, receive, send};

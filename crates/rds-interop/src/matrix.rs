@@ -6,6 +6,7 @@
 mod case;
 mod congestion;
 mod faults;
+mod rdma;
 mod remote;
 mod table;
 mod traffic;
@@ -60,7 +61,7 @@ pub fn run(setup: &Setup, mut look: impl FnMut(&Row)) -> Vec<Row> {
             peer: far,
             ip: *far_ip,
         };
-        for case in case::all() {
+        for case in case::all(setup.transport) {
             for &direction in case.directions {
                 let (from, to) = match direction {
                     Direction::There | Direction::Both => (near, far),

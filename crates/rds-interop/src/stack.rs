@@ -1,10 +1,14 @@
 //! The two implementations of RDS, with one face.
 
 mod kernel;
+mod kernel_rdma;
 mod lite;
+mod lite_rdma;
+mod rdma;
 
 pub use kernel::KernelStack;
 pub use lite::LiteStack;
+pub use rdma::{Arrived, End, Loan, Operation, Rdma};
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -66,7 +70,7 @@ pub enum Refusal {
 }
 
 /// A bound socket.
-pub trait Endpoint: Send + Sync {
+pub trait Endpoint: Rdma + Send + Sync {
     /// Where it is bound.
     fn local_addr(&self) -> SocketAddr;
 

@@ -1,6 +1,7 @@
 //! What an agent can be told to do, and what it answers: one line of JSON each.
 
 use crate::load::{IfCongested, Messages, Order, Receipt, Sent};
+use crate::stack::End;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -68,6 +69,64 @@ pub enum Step {
         /// Milliseconds until it gives up.
         within: u64,
     },
+    /// Lend memory to a peer, and send it the cookie.
+    Lend {
+        /// By which.
+        socket: u32,
+        /// To whom.
+        to: SocketAddr,
+        /// What the content is made from; also names the message.
+        seed: u64,
+        /// Bytes.
+        len: usize,
+        /// Where in a page it begins, if the stack lets one choose.
+        skew: usize,
+        /// It ends with its first use.
+        use_once: bool,
+    },
+    /// Wait for the cookie of memory whose content is made from `seed`.
+    Borrow {
+        /// At which.
+        socket: u32,
+        /// What the content is made from.
+        seed: u64,
+        /// Milliseconds until it gives up.
+        within: u64,
+    },
+    /// Do an RDMA operation with a message behind it, and wait for its end.
+    Transfer {
+        /// By which.
+        socket: u32,
+        /// Whose memory.
+        to: SocketAddr,
+        /// What.
+        transfer: Transfer,
+        /// Milliseconds until it gives up.
+        within: u64,
+    },
+    /// Wait for the message behind an operation.
+    Hear {
+        /// At which.
+        socket: u32,
+        /// The operation.
+        token: u64,
+        /// Milliseconds until it gives up.
+        within: u64,
+    },
+    /// End a loan; its key is dead afterwards.
+    Recall {
+        /// Of which.
+        socket: u32,
+        /// Which.
+        cookie: u64,
+    },
+    /// Look at memory that was recalled.
+    Look {
+        /// Of which.
+        socket: u32,
+        /// Which.
+        cookie: u64,
+    },
     /// Close all sockets and begin anew.
     Restart,
     /// End all connections under the sockets.
@@ -79,6 +138,24 @@ pub enum Step {
         /// How.
         fault: Option<NetworkFault>,
     },
+}
+
+/// An RDMA operation.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transfer {
+    /// What the peer has lent.
+    pub cookie: u64,
+    /// Where in it.
+    pub offset: u64,
+    /// Bytes.
+    pub len: usize,
+    /// Buffers on this side.
+    pub pieces: usize,
+    /// Write what is made from this; otherwise read.
+    pub write: Option<u64>,
+    /// Its name, also of the message.
+    pub token: u64,
 }
 
 /// How packets fare that leave the machine.
@@ -118,6 +195,14 @@ pub enum Reply {
     Received(Vec<(SocketAddr, Receipt)>),
     /// All pings were answered; the slowest took so many microseconds.
     Pinged(u64),
+    /// Memory was lent by this cookie.
+    Lent(u64),
+    /// An operation has ended so, with local memory of this fingerprint.
+    Ended(End, u64),
+    /// A loan was ended; or a use had ended it before.
+    Recalled(bool),
+    /// Memory has this fingerprint.
+    Content(u64),
     /// What was counted.
     Counters(BTreeMap<String, u64>),
     /// It failed.

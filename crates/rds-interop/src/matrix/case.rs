@@ -1,7 +1,8 @@
 //! What a case is, and the list of all.
 
-use super::{congestion, faults, traffic};
+use super::{congestion, faults, rdma, traffic};
 use crate::agent::Peer;
+use crate::kernel::Transport;
 use anyhow::{Result, bail};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -106,8 +107,8 @@ pub(super) struct Case {
 const EACH_WAY: &[Direction] = &[Direction::There, Direction::Back];
 const BOTH: &[Direction] = &[Direction::Both];
 
-/// All cases, in the order in which they run.
-pub(super) fn all() -> Vec<Case> {
+/// All cases of a transport, in the order in which they run.
+pub(super) fn all(transport: Transport) -> Vec<Case> {
     let case = |name, directions, seconds, run| Case {
         name,
         directions,
@@ -130,6 +131,25 @@ pub(super) fn all() -> Vec<Case> {
         needs: Needs::Cutter,
         ..case("connection cut", EACH_WAY, 90, faults::connection_cut)
     });
+    if transport == Transport::Verbs {
+        all.extend([
+            case("RDMA write", EACH_WAY, 60, rdma::writes as Run),
+            case("RDMA read", EACH_WAY, 60, rdma::reads),
+            case("RDMA at any offset", EACH_WAY, 60, rdma::any_offset),
+            case("RDMA use-once", EACH_WAY, 60, rdma::use_once),
+            case("RDMA with a dead key", EACH_WAY, 120, rdma::dead_key),
+            case("RDMA, owner restarts", EACH_WAY, 120, rdma::owner_restarts),
+        ]);
+        all.push(Case {
+            needs: Needs::FaultyNetwork,
+            ..case(
+                "RDMA, 1 % of packets lost",
+                EACH_WAY,
+                120,
+                rdma::over_losses,
+            )
+        });
+    }
     let network: [(_, Run); 6] = [
         ("0.1 % of packets lost", |pair| {
             faults::network(pair, faults::LOST[0])

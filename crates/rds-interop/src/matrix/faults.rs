@@ -129,6 +129,18 @@ pub(super) fn connection_cut(pair: &Pair<'_>) -> Result<String> {
 
 /// Messages each way over a network that misbehaves on the way out of either host.
 pub(super) fn network(pair: &Pair<'_>, fault: NetworkFault) -> Result<String> {
+    suffer(pair, fault, || {
+        let receipt = both(pair, &mixed_messages(12, OVER_FAULTS))?;
+        Ok(format!("{} each way", shown(&receipt)))
+    })
+}
+
+/// Does something while the network misbehaves on the way out of either host.
+pub(super) fn suffer(
+    pair: &Pair<'_>,
+    fault: NetworkFault,
+    what: impl FnOnce() -> Result<String>,
+) -> Result<String> {
     let peers = [pair.from.peer, pair.to.peer];
     let set = |fault| {
         peers
@@ -137,9 +149,9 @@ pub(super) fn network(pair: &Pair<'_>, fault: NetworkFault) -> Result<String> {
             .collect::<Result<Vec<()>>>()
     };
     set(Some(fault))?;
-    let result = both(pair, &mixed_messages(12, OVER_FAULTS));
+    let result = what();
     set(None)?;
-    result.map(|receipt| format!("{} each way", shown(&receipt)))
+    result
 }
 
 /// What has come from the only sender.
@@ -150,6 +162,6 @@ fn first(receipts: Vec<(SocketAddr, Receipt)>) -> Receipt {
         .unwrap_or_default()
 }
 
-fn restart(peer: &Peer) -> Result<()> {
+pub(super) fn restart(peer: &Peer) -> Result<()> {
     peer.call(&Step::Restart, 2 * SHORT).map(drop)
 }

@@ -13,8 +13,8 @@ pub(super) const SHORT: Duration = Duration::from_secs(20);
 
 /// A socket of an agent. Dropping it closes it.
 pub(super) struct RemoteSocket<'a> {
-    peer: &'a Peer,
-    name: u32,
+    pub(super) peer: &'a Peer,
+    pub(super) name: u32,
     pub(super) addr: SocketAddr,
 }
 
@@ -165,6 +165,6 @@ pub(super) fn order(peer: &Peer, step: &Step) -> Result<()> {
     }
 }
 
-fn millis(time: Duration) -> u64 {
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

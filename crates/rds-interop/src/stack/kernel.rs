@@ -1,5 +1,6 @@
 //! The kernel's RDS.
 
+use super::kernel_rdma::Held;
 use super::{Buffers, Endpoint, Refusal, Stack};
 use crate::kernel::{self, Attachment, Datagram, KernelSocket, Transport};
 use anyhow::{Context, Result, bail};
@@ -73,6 +74,7 @@ impl Stack for KernelStack {
         Ok(Arc::new(KernelEndpoint {
             socket: socket.with_context(|| format!("cannot bind to {addr}"))?,
             buffer: Mutex::new(vec![0; MAX_MESSAGE]),
+            held: Held::default(),
         }))
     }
 
@@ -98,9 +100,10 @@ impl Stack for KernelStack {
     }
 }
 
-struct KernelEndpoint {
-    socket: KernelSocket,
-    buffer: Mutex<Vec<u8>>,
+pub(super) struct KernelEndpoint {
+    pub(super) socket: KernelSocket,
+    pub(super) buffer: Mutex<Vec<u8>>,
+    pub(super) held: Held,
 }
 
 impl Endpoint for KernelEndpoint {

@@ -90,7 +90,10 @@ impl Stack for LiteStack {
         if let Some(bytes) = buffers.receive {
             socket.set_receive_buffer(bytes);
         }
-        Ok(Arc::new(LiteEndpoint(socket)))
+        Ok(Arc::new(LiteEndpoint {
+            socket,
+            content: Mutex::default(),
+        }))
     }
 
     fn restart(&self) -> Result<()> {
@@ -114,15 +117,19 @@ impl Stack for LiteStack {
     }
 }
 
-struct LiteEndpoint(Socket);
+pub(super) struct LiteEndpoint {
+    pub(super) socket: Socket,
+    /// What was lent and is back.
+    pub(super) content: Mutex<BTreeMap<u64, Vec<u8>>>,
+}
 
 impl Endpoint for LiteEndpoint {
     fn local_addr(&self) -> SocketAddr {
-        self.0.local_addr()
+        self.socket.local_addr()
     }
 
     fn send(&self, message: &[u8], to: SocketAddr) -> Result<(), Refusal> {
-        match self.0.try_send_to(message, to) {
+        match self.socket.try_send_to(message, to) {
             Ok(_) => Ok(()),
             Err(SendError::WouldBlock) => Err(Refusal::Full),
             Err(SendError::Congested(_)) => Err(Refusal::Congested),
@@ -132,12 +139,12 @@ impl Endpoint for LiteEndpoint {
 
     fn wait_to_send(&self, to: SocketAddr, _: &Refusal, at_most: Duration) {
         // Whether the time is over or not, the next try tells.
-        let _ = self.0.wait_writable(to, at_most);
+        let _ = self.socket.wait_writable(to, at_most);
     }
 
     fn receive(&self, into: &mut Vec<u8>, at_most: Duration) -> Result<Option<SocketAddr>> {
-        self.0.set_receive_timeout(Some(at_most));
-        match self.0.recv_message() {
+        self.socket.set_receive_timeout(Some(at_most));
+        match self.socket.recv_message() {
             Ok(message) => {
                 into.clear();
                 into.extend_from_slice(&message.payload);
