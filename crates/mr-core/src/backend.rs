@@ -163,6 +163,8 @@ pub struct Capabilities {
     pub max_batch: usize,
     /// Who can use a key.
     pub key_scope: KeyScope,
+    /// How a peer names the bytes behind a key.
+    pub addressing: Addressing,
 }
 
 impl Capabilities {
@@ -180,8 +182,30 @@ impl Capabilities {
             remote_invalidate: false,
             max_batch: 1,
             key_scope: KeyScope::ProtectionDomain,
+            addressing: Addressing::Virtual,
         }
     }
+
+    /// The address by which a peer names the first byte of a mapping whose memory begins at `addr`.
+    pub const fn remote_addr(&self, addr: u64) -> u64 {
+        match self.addressing {
+            Addressing::Virtual => addr,
+            Addressing::InPage => addr & (self.page_size as u64 - 1),
+            Addressing::From(first) => first,
+        }
+    }
+}
+
+/// How a peer names the bytes behind a key: the address of the first one. The others follow it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addressing {
+    /// Where the memory is in this process.
+    Virtual,
+    /// How far into its first page the memory begins: the key counts from a page's start. RDS needs
+    /// this, since its cookies have 32 bits for it.
+    InPage,
+    /// This number, wherever the memory is.
+    From(u64),
 }
 
 /// What mapping a region again does to its previous key.

@@ -60,8 +60,8 @@ mod sync;
 
 pub use access::Access;
 pub use backend::{
-    BackendError, BatchError, Capabilities, ChainedMap, DeallocError, ErrorKind, Fence, KeyScope,
-    MrBackend, Remap,
+    Addressing, BackendError, BatchError, Capabilities, ChainedMap, DeallocError, ErrorKind, Fence,
+    KeyScope, MrBackend, Remap,
 };
 pub use buffer::{DmaBuffer, MemoryRange, RawMemory};
 pub use clock::{Clock, ManualClock, SystemClock, Time};

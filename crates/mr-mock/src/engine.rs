@@ -44,6 +44,7 @@ pub(crate) struct MapRequest {
     pub(crate) tag: KeyTag,
     pub(crate) domain: u32,
     pub(crate) connection: Option<u32>,
+    pub(crate) base: u64,
 }
 
 /// The device.
@@ -371,6 +372,7 @@ fn write_entry(
         access: request.access,
         domain: request.domain,
         connection: request.connection,
+        base: request.base,
     });
     key
 }

@@ -4,8 +4,8 @@ use crate::dma::Span;
 use crate::engine::{Engine, MapRequest};
 use crate::{Costs, Counters, MockError, Preset, RemotePeer};
 use mr_core::{
-    Access, BatchError, Capabilities, DeallocError, KeyScope, KeyTag, Keys, LocalKey, MemoryRange,
-    MrBackend, RemoteKey,
+    Access, Addressing, BatchError, Capabilities, DeallocError, KeyScope, KeyTag, Keys, LocalKey,
+    MemoryRange, MrBackend, RemoteKey,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +25,8 @@ pub struct MockHca {
     device: Arc<Device>,
     domain: u32,
     connection: Option<u32>,
+    /// The address by which peers name the first byte of a mapping.
+    base: u64,
 }
 
 /// A region of a [`MockHca`].
@@ -64,6 +66,7 @@ impl MockHca {
             device: Arc::new(device),
             domain: 0,
             connection: None,
+            base: 0,
         }
     }
 
@@ -74,6 +77,7 @@ impl MockHca {
             device: Arc::clone(&self.device),
             domain: self.device.domains.fetch_add(1, Ordering::Relaxed) + 1,
             connection: None,
+            base: self.base,
         }
     }
 
@@ -97,6 +101,17 @@ impl MockHca {
             connection: Some(peer.number()),
             ..self.clone()
         })
+    }
+
+    /// The same device and domain, whose mappings begin at `base` for the peers instead of at 0: as
+    /// with an HCA whose keys count from the start of the first page
+    /// ([`Addressing::From`]).
+    #[must_use]
+    pub fn based_at(&self, base: u64) -> Self {
+        Self {
+            base,
+            ..self.clone()
+        }
     }
 
     /// What everything has cost so far.
@@ -148,7 +163,9 @@ unsafe impl MrBackend for MockHca {
     type Error = MockError;
 
     fn capabilities(&self) -> Capabilities {
-        self.device.capabilities.clone()
+        let mut capabilities = self.device.capabilities.clone();
+        capabilities.addressing = Addressing::From(self.base);
+        capabilities
     }
 
     fn alloc(&self) -> Result<MockRegion, MockError> {
@@ -175,6 +192,7 @@ unsafe impl MrBackend for MockHca {
             tag,
             domain: self.domain,
             connection: self.scope()?,
+            base: self.base,
         };
         let remote = self.device.lock().map(request)?;
         Ok(Keys {

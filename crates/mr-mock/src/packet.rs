@@ -20,7 +20,7 @@ use mr_core::{Access, RemoteKey};
 pub(crate) struct Request {
     pub(crate) operation: Operation,
     pub(crate) key: RemoteKey,
-    /// From the start of the mapping.
+    /// Where to begin; the mapping's `base` is its first byte.
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) domain: u32,
@@ -102,9 +102,9 @@ impl Engine {
         lookups: &mut Lookups,
     ) -> Result<(Run, Option<StaleSource>, u64), RefusalReason> {
         let mapping = self.mapping_of(request.key, lookups)?;
-        check(&mapping, request)?;
+        let start = check(&mapping, request)?;
         let page = self.knobs.page_bytes;
-        let place = mapping.span.page_offset(page) + request.offset + done;
+        let place = mapping.span.page_offset(page) + start + done;
         let line = place >> self.knobs.line_shift;
         let to_end_of_line = ((line + 1) << self.knobs.line_shift) - place;
         let len = (request.len - done).min(to_end_of_line);
@@ -220,8 +220,9 @@ impl Engine {
     }
 }
 
-/// Protection, in the order in which the InfiniBand specification checks it.
-fn check(mapping: &Mapping, request: &Request) -> Result<(), RefusalReason> {
+/// Protection, in the order in which the InfiniBand specification checks it. Returns where in the
+/// memory the transfer begins.
+fn check(mapping: &Mapping, request: &Request) -> Result<u64, RefusalReason> {
     if mapping.domain != request.domain {
         return Err(RefusalReason::WrongDomain);
     }
@@ -239,10 +240,11 @@ fn check(mapping: &Mapping, request: &Request) -> Result<(), RefusalReason> {
     if !mapping.access.contains(needed) {
         return Err(RefusalReason::AccessDenied);
     }
-    request
-        .offset
-        .checked_add(request.len)
-        .filter(|&end| end <= mapping.span.len())
-        .map(|_| ())
+    let start = request.offset.checked_sub(mapping.base);
+    start
+        .filter(|start| {
+            let end = start.checked_add(request.len);
+            end.is_some_and(|end| end <= mapping.span.len())
+        })
         .ok_or(RefusalReason::OutOfRange)
 }

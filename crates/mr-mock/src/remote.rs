@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One connection (an RC queue pair), seen from the peer that presents keys.
 ///
-/// Offsets count from the start of the mapping. A transfer without bytes checks no key, as on
+/// Offsets count from the start of the mapping, unless its HCA is
+/// [based elsewhere](crate::MockHca::based_at). A transfer without bytes checks no key, as on
 /// hardware. Anything refused puts the connection into error, and everything on it fails until
 /// [`recover`](Self::recover).
 ///

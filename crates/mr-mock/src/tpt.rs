@@ -19,6 +19,8 @@ pub(crate) struct Mapping {
     pub(crate) domain: u32,
     /// The connection that the key belongs to; `None` for all of the domain.
     pub(crate) connection: Option<u32>,
+    /// The address by which peers name the first byte.
+    pub(crate) base: u64,
 }
 
 /// What a region's table entry is in.

@@ -58,7 +58,7 @@ impl<B: MrBackend<Region: std::fmt::Debug>> Harness for Mock<B> {
     fn write(&self, place: Place, offset: u64, data: &[u8]) -> Result<(), PeerError> {
         let _one_at_a_time = self.serial.lock().unwrap();
         self.peer
-            .write(place.key, offset, data)
+            .write(place.key, place.addr + offset, data)
             .map(drop)
             .map_err(heard)
     }
@@ -66,7 +66,7 @@ impl<B: MrBackend<Region: std::fmt::Debug>> Harness for Mock<B> {
     fn read(&self, place: Place, offset: u64, into: &mut [u8]) -> Result<(), PeerError> {
         let _one_at_a_time = self.serial.lock().unwrap();
         self.peer
-            .read(place.key, offset, into)
+            .read(place.key, place.addr + offset, into)
             .map(drop)
             .map_err(heard)
     }
@@ -110,6 +110,16 @@ devices! {
     connectx_5 = "connectx-5",
     connectx_5_window = "connectx-5-window",
     soft_roce = "soft-roce",
+}
+
+mod based_elsewhere {
+    use super::{Mock, MockHca};
+
+    fn harness() -> Result<Mock<MockHca>, String> {
+        Mock::new("connectx-5", |hca| hca.based_at(0xabc))
+    }
+
+    mr_core::conformance!(harness);
 }
 
 mod behind_a_fault_layer {

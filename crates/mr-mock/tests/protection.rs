@@ -362,3 +362,24 @@ fn where_the_hca_chooses_keys_they_do_not_repeat_at_once() {
         hca.invalidate(&mut [&mut region]).unwrap();
     }
 }
+
+#[test]
+fn what_lies_before_the_first_byte_is_out_of_range() {
+    let hca = hca("connectx-5", &[]).based_at(0x40);
+    let peer = hca.connect();
+    let mut region = hca.alloc().unwrap();
+    let memory = Memory::new(64);
+    let key = map(&hca, &mut region, &memory, 0).remote;
+    assert_eq!(hca.capabilities().remote_addr(12_345), 0x40);
+    for (offset, len) in [(0, 1), (0x3f, 2), (0x40, 65), (0x80, 1), (u64::MAX, 2)] {
+        assert_eq!(
+            attempt(&peer, Operation::Write, key, offset, len),
+            Some(RefusalReason::OutOfRange),
+            "{offset:#x}"
+        );
+        peer.recover();
+    }
+    peer.write(key, 0x40, &[7; 64]).unwrap();
+    assert_eq!(memory.bytes(), [7; 64]);
+    hca.invalidate(&mut [&mut region]).unwrap();
+}

@@ -4,6 +4,7 @@ use crate::Status;
 use mr_core::{BackendError, ErrorKind, RemoteKey};
 use std::fmt;
 use std::io;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// An errno of the system.
@@ -12,6 +13,7 @@ pub struct Errno(pub i32);
 
 impl Errno {
     pub(crate) const EPERM: Self = Self(1);
+    pub(crate) const ENOENT: Self = Self(2);
     pub(crate) const ENXIO: Self = Self(6);
     pub(crate) const EAGAIN: Self = Self(11);
     pub(crate) const ENOMEM: Self = Self(12);
@@ -22,7 +24,10 @@ impl Errno {
     pub(crate) const EINVAL: Self = Self(22);
     pub(crate) const ENOSYS: Self = Self(38);
     pub(crate) const EOPNOTSUPP: Self = Self(95);
+    pub(crate) const EADDRNOTAVAIL: Self = Self(99);
+    pub(crate) const ENETUNREACH: Self = Self(101);
     pub(crate) const ETIMEDOUT: Self = Self(110);
+    pub(crate) const EHOSTUNREACH: Self = Self(113);
 
     const fn kind(self) -> ErrorKind {
         match self {
@@ -64,6 +69,20 @@ pub enum Error {
         present: Vec<String>,
         /// What the system said, if it gave no list at all.
         errno: Option<Errno>,
+    },
+    /// The address belongs to no RDMA device, or to another one than it should.
+    #[error("{addr} is no address of the RDMA device ({errno}): see `ip addr` and `rdma link`")]
+    NoDeviceAt {
+        /// The address.
+        addr: Ipv4Addr,
+        /// What the system said.
+        errno: Errno,
+    },
+    /// The system has no connection manager.
+    #[error("no RDMA connection manager ({errno}): load its module (`modprobe rdma_ucm`)")]
+    NoManager {
+        /// What the system said.
+        errno: Errno,
     },
     /// The port cannot carry traffic.
     #[error("port {port} of {device} is {state}: bring its link up (`ip link set … up`)")]
@@ -223,7 +242,9 @@ impl Error {
 impl BackendError for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::NoDevice { .. } => ErrorKind::NoDevice,
+            Self::NoDevice { .. } | Self::NoDeviceAt { .. } | Self::NoManager { .. } => {
+                ErrorKind::NoDevice
+            }
             Self::Limit { .. } | Self::ArenaFull { .. } => ErrorKind::NoMemory,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
             Self::NotInArena { .. } | Self::TooLong { .. } | Self::ForeignRegion => {

@@ -64,6 +64,7 @@
 mod arena;
 mod bare;
 mod bound;
+pub mod cm;
 mod completion;
 mod device;
 mod endpoint;

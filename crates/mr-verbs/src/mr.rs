@@ -29,9 +29,26 @@ impl Registration {
         len: usize,
         flags: u32,
     ) -> Result<Self, Error> {
+        let iova = start.as_ptr().expose_provenance() as u64;
+        // SAFETY: the caller's promise.
+        unsafe { Self::new_at(domain, start, len, iova, flags) }
+    }
+
+    /// The same, but peers name the first byte by `iova`, which must be as far into a page.
+    ///
+    /// # Safety
+    ///
+    /// As [`new`](Self::new).
+    pub(crate) unsafe fn new_at(
+        domain: &Arc<Domain>,
+        start: NonNull<u8>,
+        len: usize,
+        iova: u64,
+        flags: u32,
+    ) -> Result<Self, Error> {
         // SAFETY: the domain lives as long as the registration, which holds on to it; the memory
         // is the caller's promise.
-        let raw = unsafe { sys::reg_mr(domain.raw(), start.as_ptr(), len, flags) }
+        let raw = unsafe { sys::reg_mr(domain.raw(), start.as_ptr(), len, iova, flags) }
             .map_err(|errno| registration_error(len, errno))?;
         domain
             .population()

@@ -3,7 +3,8 @@
 use crate::mr::{Registration, registration_flags};
 use crate::{Domain, Error};
 use mr_core::{
-    Access, BatchError, Capabilities, DeallocError, KeyTag, Keys, MemoryRange, MrBackend,
+    Access, Addressing, BatchError, Capabilities, DeallocError, KeyTag, Keys, MemoryRange,
+    MrBackend,
 };
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct RegistrationBackend {
     domain: Arc<Domain>,
+    addressing: Addressing,
     /// Held by each region.
     home: Arc<()>,
 }
@@ -30,10 +32,22 @@ impl RegistrationBackend {
     /// Regions that a call of `invalidate` takes. They go one by one, so more would gain nothing.
     const MAX_BATCH: usize = 64;
 
-    /// A backend in this domain.
+    /// A backend in this domain. Peers name a buffer's bytes by their addresses in this process.
     pub fn new(domain: &Arc<Domain>) -> Self {
+        Self::with_addressing(domain, Addressing::Virtual)
+    }
+
+    /// A backend whose keys count from the start of the buffer's first page, as RDS has them: a lease
+    /// says by [`remote_addr`](mr_core::Lease::remote_addr) where in it the buffer begins. Costs the
+    /// same.
+    pub fn zero_based(domain: &Arc<Domain>) -> Self {
+        Self::with_addressing(domain, Addressing::InPage)
+    }
+
+    fn with_addressing(domain: &Arc<Domain>, addressing: Addressing) -> Self {
         Self {
             domain: Arc::clone(domain),
+            addressing,
             home: Arc::new(()),
         }
     }
@@ -95,6 +109,7 @@ unsafe impl MrBackend for RegistrationBackend {
         let mut capabilities =
             Capabilities::new(limits.max_registrations.max(1), limits.max_registration);
         capabilities.max_batch = Self::MAX_BATCH;
+        capabilities.addressing = self.addressing;
         capabilities
     }
 
@@ -121,10 +136,14 @@ unsafe impl MrBackend for RegistrationBackend {
         }
         let len = usize::try_from(memory.len()).unwrap_or(usize::MAX);
         let flags = registration_flags(access);
+        let (start, first) = (
+            memory.start(),
+            self.capabilities().remote_addr(memory.addr()),
+        );
         // SAFETY: the maker of the range (the pool, in safe code) keeps the memory, and keeps
         // others from it, until `invalidate` has said that the key is dead. That is said only after
         // the registration has ended; a registration that does not end is never given up.
-        let registration = unsafe { Registration::new(&self.domain, memory.start(), len, flags) }?;
+        let registration = unsafe { Registration::new_at(&self.domain, start, len, first, flags) }?;
         let keys = registration.keys();
         region.registration = Some(registration);
         Ok(keys)

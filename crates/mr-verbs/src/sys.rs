@@ -1,13 +1,17 @@
-//! The one file that names the binding to libibverbs (`rdma-sys`).
+//! The one module that names the binding to libibverbs and librdmacm (`rdma-sys`).
 //!
-//! It turns libibverbs' calling conventions into handles, plain structs and `Result`s, and nothing
+//! It turns their calling conventions into handles, plain structs and `Result`s, and nothing
 //! more: who owns what, and in which order it goes, is the business of the files that call it.
-//! Another binding takes the place of this one by a rewrite of this file.
+//! Another binding takes the place of this one by a rewrite of this module. Here are the devices and
+//! what is made in a domain; [`rc`] has the queues of a connection, [`cm`] the connection manager.
 //!
 //! All functions that take a handle are `unsafe` with the same contract: the object behind the
 //! handle exists, and so does what it was made from. libibverbs is thread-safe, so handles may go
 //! to any thread. What `rdma-sys` gets wrong is kept out here: `ibv_inc_rkey` is not called since
 //! it overflows, and its wrappers that unwrap a missing operation are called only after a look.
+
+pub(crate) mod cm;
+pub(crate) mod rc;
 
 use crate::error::Errno;
 use crate::post::Work;
@@ -132,6 +136,7 @@ pub(crate) struct DeviceAttr {
     pub(crate) max_qp_wr: u32,
     pub(crate) max_cqe: u32,
     pub(crate) max_rd_atomic: u8,
+    pub(crate) max_elements: u32,
     pub(crate) windows_1: bool,
     pub(crate) windows_2: bool,
 }
@@ -152,6 +157,7 @@ pub(crate) unsafe fn query_device(context: Context) -> Result<DeviceAttr> {
         max_qp_wr: attr.max_qp_wr.unsigned_abs(),
         max_cqe: attr.max_cqe.unsigned_abs(),
         max_rd_atomic: attr.max_qp_rd_atom.clamp(1, 16) as u8,
+        max_elements: attr.max_sge.unsigned_abs(),
         windows_1: has(Caps::IBV_DEVICE_MEM_WINDOW),
         windows_2: has(Caps::IBV_DEVICE_MEM_WINDOW_TYPE_2B)
             && has(Caps::IBV_DEVICE_MEM_MGT_EXTENSIONS),
@@ -211,11 +217,18 @@ pub(crate) unsafe fn dealloc_pd(pd: Pd) -> Result<()> {
     check(unsafe { ffi::ibv_dealloc_pd(pd.0.as_ptr()) })
 }
 
-/// Registers the `len` bytes at `start`. The caller answers for what peers and the device then do
-/// to them.
-pub(crate) unsafe fn reg_mr(pd: Pd, start: *mut u8, len: usize, flags: u32) -> Result<Mr> {
+/// Registers the `len` bytes at `start`, the first of which work requests and peers name by `iova`:
+/// as far into a page as it is. The caller answers for what peers and the device then do to them.
+pub(crate) unsafe fn reg_mr(
+    pd: Pd,
+    start: *mut u8,
+    len: usize,
+    iova: u64,
+    flags: u32,
+) -> Result<Mr> {
+    let pd = pd.0.as_ptr();
     // SAFETY: the contract of this file; the memory is the caller's promise.
-    let mr = unsafe { ffi::ibv_reg_mr(pd.0.as_ptr(), start.cast(), len, flags as i32) };
+    let mr = unsafe { ffi::ibv_reg_mr_iova(pd, start.cast(), len, iova, flags as i32) };
     check_pointer(mr).map(Mr)
 }
 

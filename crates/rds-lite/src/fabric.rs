@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
 #[cfg(doc)]
-use crate::proto::RdmaWork;
+use crate::proto::{Greeting, RdmaWork};
 
 /// Carries frames between hosts.
 ///
@@ -36,9 +36,11 @@ pub trait Fabric: Send + Sync + 'static {
     /// Says why the address is none of this host.
     fn listen(&self, ip: IpAddr, sink: Weak<dyn Sink>) -> Result<(), String>;
 
-    /// Makes a link. The answer, within a time that the fabric bounds, is [`Sink::opened`] or
-    /// [`Sink::lost`]; or the peer dials and this side hears [`Sink::accepted`].
-    fn dial(&self, id: LinkId, path: Path, sink: Weak<dyn Sink>);
+    /// Makes a link, saying `introduction` to the peer where links are made so
+    /// ([`Greeting::Connect`]). The answer, within a time that the fabric bounds, is
+    /// [`Sink::opened`], [`Sink::rejected`] or [`Sink::lost`]; or the peer dials and this side hears
+    /// [`Sink::asked`].
+    fn dial(&self, id: LinkId, path: Path, introduction: Vec<u8>, sink: Weak<dyn Sink>);
 
     /// Carries on what is under way in this process, and says when to come again. Called without any
     /// lock.
@@ -86,11 +88,22 @@ pub enum ArrivedPayload {
 ///
 /// Calls take the host's lock, run what follows from them, and may call the fabric.
 pub trait Sink: Send + Sync {
-    /// A peer has dialled. The link's name, or `None`: close it.
-    fn accepted(&self, path: Path, link: Arc<dyn Link>) -> Option<LinkId>;
+    /// A peer dials, and says `introduction` if links are made so, perhaps with zeros behind it. With
+    /// `Ok` it gets a link of this name and these bytes as the answer, and within a bounded time
+    /// [`opened`](Self::opened) or [`lost`](Self::lost) follows.
+    ///
+    /// # Errors
+    ///
+    /// It gets none, and these bytes as the reason.
+    fn asked(&self, path: Path, introduction: &[u8]) -> Result<(LinkId, Vec<u8>), Vec<u8>>;
 
-    /// A dial has succeeded. Says whether the link is still wanted; if not, close it.
-    fn opened(&self, id: LinkId, link: Arc<dyn Link>) -> bool;
+    /// There is a link that either side has dialled, and for a dial of this side the peer's answer.
+    /// Says whether the link is still wanted; if not, close it.
+    fn opened(&self, id: LinkId, introduction: &[u8], link: Arc<dyn Link>) -> bool;
+
+    /// The peer does not want a link that this side has dialled, and says why, as far as the fabric
+    /// carries that.
+    fn rejected(&self, id: LinkId, reason: &[u8]);
 
     /// A peer asks to be dialled.
     fn dial_wanted(&self, path: Path);

@@ -20,7 +20,7 @@ mod socket;
 pub mod wire;
 
 pub use host::{BuildError, Driving, Host, HostBuilder};
-pub use rdma::Cookie;
+pub use rdma::{Buffers, Cookie};
 pub use socket::{Incoming, RdmaFlags, RdmaOp, Readiness, RecvError, RefusedOp, Socket};
 
 /// The guide's programs are compiled and run.

@@ -4,11 +4,13 @@
 
 mod checksum;
 mod congestion;
+mod connect;
 mod ext;
 mod header;
 
 pub use checksum::checksum;
 pub use congestion::CongestionMap;
+pub use connect::{CONNECT_LEN, CONNECT_MAX, Connect, Generations, Rejection, Version};
 pub use ext::{Ext, ExtArea, ExtIter, UnknownExt};
 pub use header::{Flags, Header, HeaderError};
 
@@ -22,5 +24,7 @@ pub const FRAGMENT_LEN: usize = 4096;
 pub const MAP_LEN: usize = 8192;
 /// Port of handshake probes; not for sockets.
 pub const PROBE_PORT: u16 = 1;
+/// The port of RDS at the connection manager of InfiniBand, over IPv4.
+pub const CM_PORT: u16 = 18634;
 /// The TCP port of RDS.
 pub const TCP_PORT: u16 = 16385;

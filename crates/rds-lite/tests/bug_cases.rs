@@ -51,10 +51,13 @@ fn a_late_read_after_a_free_sees_nothing() {
         .unwrap();
     assert_ne!(second.key(), cookie.key());
     world.run(100 * MS);
-    let Ok(Incoming::Notification(Notification::Rdma { status, buffer, .. })) = server.try_recv()
+    let Ok(Incoming::Notification(Notification::Rdma {
+        status, buffers, ..
+    })) = server.try_recv()
     else {
         panic!("no report");
     };
+    let buffer = buffers.into_first();
     assert_eq!((status, buffer), (Status::RemoteError, vec![0; 64]));
 }
 
@@ -179,11 +182,11 @@ fn each_operation_ends_exactly_once_when_links_are_lost() {
     while let Some(Notification::Rdma {
         token,
         status,
-        buffer,
+        buffers,
     }) = server.notification()
     {
         ended[token as usize] += 1;
-        assert_eq!(buffer.len(), 8, "the buffer comes back");
+        assert_eq!(buffers.bytes(), 8, "the buffer comes back");
         assert!(
             matches!(status, Status::Success | Status::Dropped),
             "{status:?}"
@@ -525,6 +528,10 @@ impl Regions for Forgetful {
 impl Leased for SameKey {
     fn key(&self) -> RemoteKey {
         RemoteKey::from_bits(0x4200)
+    }
+
+    fn remote_addr(&self) -> u64 {
+        0
     }
 
     fn addr(&self) -> u64 {

@@ -12,8 +12,9 @@ use common::{World, at, ip, live_host};
 use mr_core::{Access, SystemClock};
 use rds_lite::fabric::mock::MockNetwork;
 use rds_lite::proto::{AtomicOp, BindError, FailReason, Notification, SendError, Status};
-use rds_lite::rdma::{FreeOutcome, MrFlags};
-use rds_lite::{Incoming, RdmaFlags, RdmaOp, Readiness, RecvError, Socket};
+use rds_lite::rdma::{FreeOutcome, MAX_BUFFERS, MrFlags};
+use rds_lite::wire::MAX_MESSAGE;
+use rds_lite::{Incoming, RdmaFlags, RdmaOp, Readiness, RecvError, RefusedOp, Socket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -161,10 +162,52 @@ fn status(socket: &Socket) -> (u64, Status, Vec<u8>) {
         Ok(Incoming::Notification(Notification::Rdma {
             token,
             status,
-            buffer,
-        })) => (token, status, buffer),
+            buffers,
+        })) => (token, status, buffers.into_first()),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn an_operation_has_several_local_buffers() {
+    let world = World::with_hosts(2);
+    let (client, server) = (world.socket(0, 5), world.socket(1, 6));
+    let all = Access::all();
+    let cookie = client.get_mr(vec![7; 100], all, MrFlags::empty()).unwrap();
+    let notify = RdmaOp::new(cookie).flags(RdmaFlags::NOTIFY).at(10);
+    let parts = vec![vec![1; 3], Vec::new(), vec![2; 5]];
+    server
+        .rdma_write(at(1, 5), notify.clone(), parts.clone())
+        .unwrap();
+    let into = vec![vec![0; 4], vec![0; 1], vec![0; 4]];
+    server.rdma_read(at(1, 5), notify.clone(), into).unwrap();
+    world.run(Duration::from_millis(1));
+    let report = |socket: &Socket| match socket.try_recv() {
+        Ok(Incoming::Notification(Notification::Rdma { buffers, .. })) => buffers.into_vec(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(report(&server), parts);
+    assert_eq!(
+        report(&server),
+        [vec![1, 1, 1, 2], vec![2], vec![2, 2, 2, 7]]
+    );
+
+    let many = vec![Vec::new(); MAX_BUFFERS + 1];
+    let refused = server.rdma_write(at(1, 5), notify.clone(), many);
+    assert!(matches!(
+        refused,
+        Err(RefusedOp { reason: SendError::TooManyBuffers { count }, buffers })
+            if count == MAX_BUFFERS + 1 && buffers.len() == count
+    ));
+    let long = vec![vec![0; MAX_MESSAGE / 2], vec![0; MAX_MESSAGE / 2 + 1]];
+    let refused = server.rdma_read(at(1, 5), notify, long);
+    assert!(matches!(
+        refused,
+        Err(RefusedOp {
+            reason: SendError::TooLong { .. },
+            ..
+        })
+    ));
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn memory_is_refused_with_a_clear_error() {
     let refused = a.rdma_write(at(2, 6), op, vec![0; 8]);
     let refused = refused.unwrap_err();
     assert!(matches!(refused.reason, SendError::NoRdma(_)));
-    assert_eq!(refused.buffer.len(), 8, "given back");
+    assert_eq!(refused.buffers.bytes(), 8, "given back");
 }
 
 #[test]

@@ -7,8 +7,8 @@
 
 use proptest::prelude::*;
 use rds_lite::wire::{
-    CongestionMap, Ext, ExtArea, Flags, HEADER_LEN, Header, HeaderError, MAP_LEN, MAX_MESSAGE,
-    UnknownExt, checksum,
+    CONNECT_LEN, CONNECT_MAX, CongestionMap, Connect, Ext, ExtArea, Flags, Generations, HEADER_LEN,
+    Header, HeaderError, MAP_LEN, MAX_MESSAGE, Rejection, UnknownExt, Version, checksum,
 };
 
 fn hex(text: &str) -> Vec<u8> {
@@ -201,5 +201,113 @@ proptest! {
             back.set(port, false);
         }
         prop_assert!(back.is_empty() && back.bytes() == &[0; MAP_LEN]);
+    }
+}
+
+fn connect() -> Connect {
+    Connect {
+        source: [10, 0, 0, 1].into(),
+        destination: [10, 0, 0, 2].into(),
+        version: Version::V3_1,
+        minors: 3,
+        tos: 0,
+        ack: 7,
+        credit: 1024,
+        generations: None,
+    }
+}
+
+#[test]
+fn introductions_are_byte_exact() {
+    let bytes = "0a0000010a000002\
+                 0301000300000000\
+                 0000000000000007\
+                 0000040000000000";
+    assert_eq!(connect().encode(), hex(bytes));
+    assert_eq!(Connect::decode(&hex(bytes)), Some(connect()));
+    assert_eq!(hex(bytes).len(), CONNECT_LEN);
+    let generations = Some(Generations { own: 5, peers: 0 });
+    let ours = Connect {
+        generations,
+        ..connect()
+    };
+    let marked = format!("{bytes}7264736c0000000500000000");
+    assert_eq!(ours.encode(), hex(&marked));
+    assert!(ours.encode().len() <= CONNECT_MAX);
+}
+
+#[test]
+fn versions_are_chosen_as_the_kernel_does() {
+    let choose = |major, minor, minors| {
+        let version = Version { major, minor };
+        Connect {
+            version,
+            minors,
+            ..connect()
+        }
+        .choose()
+    };
+    assert_eq!(choose(3, 1, 0), Some(Version::V3_1));
+    assert_eq!(choose(3, 0, 3), None);
+    assert_eq!(choose(4, 0, 1), Some(Version::V4_0));
+    assert_eq!(choose(4, 0, 3), Some(Version::V4_1));
+    assert_eq!(choose(4, 7, 0xffff), Some(Version::V4_1));
+    assert_eq!(choose(4, 2, 0b100), None);
+    assert_eq!(choose(5, 0, 3), None);
+}
+
+#[test]
+fn a_peer_that_says_little_speaks_4_0() {
+    assert_eq!(Connect::decode(&[]), None);
+    for silent in [&[1][..], &[3; 31], &[0; 56], &[0; 200]] {
+        let peer = Connect::decode(silent).unwrap();
+        assert_eq!(peer.choose(), Some(Version::V4_0));
+        assert_eq!((peer.ack, peer.credit), (0, 0));
+        assert!(peer.source.is_unspecified());
+    }
+}
+
+#[test]
+fn a_rejection_says_a_number_or_nothing() {
+    assert_eq!(Rejection::decode(&[]), Rejection::Incompatible);
+    assert_eq!(Rejection::decode(&[1]), Rejection::Incompatible);
+    assert_eq!(Rejection::decode(&[0; 148]), Rejection::Incompatible);
+    assert_eq!(
+        Rejection::decode(&Rejection::encode()),
+        Rejection::Incompatible
+    );
+    let mut other = [0; 148];
+    other[..4].copy_from_slice(&9i32.to_ne_bytes());
+    assert_eq!(Rejection::decode(&other), Rejection::Other(9));
+}
+
+proptest! {
+    #[test]
+    fn introductions_round_trip_whatever_zeros_are_behind(
+        (source, destination, own, peers) in any::<([u8; 4], [u8; 4], u32, u32)>(),
+        (major, minor, minors, tos) in (1u8.., any::<u8>(), any::<u16>(), any::<u8>()),
+        (ack, credit) in any::<(u64, u32)>(),
+        zeros in 0usize..300,
+    ) {
+        let generations = (own != 0).then_some(Generations { own, peers });
+        let connect = Connect {
+            source: source.into(),
+            destination: destination.into(),
+            version: Version { major, minor },
+            minors, tos, ack, credit, generations,
+        };
+        let mut bytes = connect.encode();
+        bytes.resize(bytes.len() + zeros, 0);
+        prop_assert_eq!(Connect::decode(&bytes), Some(connect));
+    }
+
+    #[test]
+    fn any_introduction_is_read(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let connect = Connect::decode(&bytes);
+        prop_assert_eq!(connect.is_none(), bytes.is_empty());
+        if let Some(version) = connect.and_then(|connect| connect.choose()) {
+            prop_assert!([Version::V3_1, Version::V4_0, Version::V4_1].contains(&version));
+        }
+        let _ = Rejection::decode(&bytes);
     }
 }

@@ -64,7 +64,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
 pub struct Place {
     /// The key.
     pub key: RemoteKey,
-    /// The address of the first byte.
+    /// The address by which the peer names the first byte.
     pub addr: u64,
 }
 

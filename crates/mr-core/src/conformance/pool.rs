@@ -27,7 +27,7 @@ fn place<B: MrBackend, M: crate::DmaBuffer, P: Deref<Target = Pool<B, M>>>(
 ) -> Place {
     Place {
         key: lease.remote_key(),
-        addr: lease.addr(),
+        addr: lease.remote_addr(),
     }
 }
 

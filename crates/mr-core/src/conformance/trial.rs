@@ -57,7 +57,7 @@ impl<H: Harness> Trial<H> {
         tag: u8,
     ) -> Place {
         let range = MemoryRange::of(memory).unwrap();
-        let addr = range.addr();
+        let addr = self.backend().capabilities().remote_addr(range.addr());
         let tag = KeyTag::new(tag);
         let keys = self.backend().map(region, range, access, tag).unwrap();
         let key = keys.remote;

@@ -67,9 +67,17 @@ impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> Lease<B, M, P> {
         self.keys().local
     }
 
-    /// The address of the buffer's first byte, as it goes into a work request.
+    /// The address of the buffer's first byte, as it goes into this host's own work requests.
     pub fn addr(&self) -> u64 {
         self.mapping().map_or(0, |mapping| mapping.addr)
+    }
+
+    /// The address by which the peer names that byte: what [`Capabilities::addressing`] makes of
+    /// [`addr`](Self::addr).
+    ///
+    /// [`Capabilities::addressing`]: crate::Capabilities::addressing
+    pub fn remote_addr(&self) -> u64 {
+        self.pool.core.capabilities.remote_addr(self.addr())
     }
 
     /// The number of bytes that the key reaches, at least 1.

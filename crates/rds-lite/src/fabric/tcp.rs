@@ -14,7 +14,7 @@ mod listen;
 mod reader;
 
 use crate::fabric::{Fabric, Sink};
-use crate::proto::{LinkId, LinkKind, Path};
+use crate::proto::{Greeting, LinkId, LinkKind, Path};
 use crate::wire::{MAX_MESSAGE, TCP_PORT};
 use listen::Listener;
 use std::collections::HashMap;
@@ -88,10 +88,12 @@ impl Fabric for TcpFabric {
     fn kind(&self) -> LinkKind {
         LinkKind {
             fragment: MAX_MESSAGE,
-            greets: true,
+            greeting: Greeting::Probe,
             always_acks: false,
             packets_per_ack: 64,
             rdma: false,
+            fences: false,
+            receive_ring: 0,
             smaller_dials: true,
         }
     }
@@ -113,7 +115,7 @@ impl Fabric for TcpFabric {
         Ok(())
     }
 
-    fn dial(&self, id: LinkId, path: Path, sink: Weak<dyn Sink>) {
+    fn dial(&self, id: LinkId, path: Path, _introduction: Vec<u8>, sink: Weak<dyn Sink>) {
         let config = self.config.clone();
         let later = Weak::clone(&sink);
         let started = start_thread("rds-dial", move || dial::run(&config, id, path, &sink));

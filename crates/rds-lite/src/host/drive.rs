@@ -49,7 +49,9 @@ impl Shared {
         let mut last_readable = None;
         for event in events.drain(..) {
             match event {
-                Event::Dial(id, path) => self.fabric.dial(id, path, self.sink()),
+                Event::Dial(id, path, introduction) => {
+                    self.fabric.dial(id, path, introduction, self.sink());
+                }
                 Event::Drop(id, reason) => {
                     tracing::debug!(?id, %reason, "link let go");
                     if let Some(open) = self.links.remove(id) {
@@ -132,25 +134,26 @@ impl Shared {
 }
 
 impl Sink for Shared {
-    fn accepted(&self, path: Path, link: Arc<dyn Link>) -> Option<LinkId> {
+    fn asked(&self, path: Path, introduction: &[u8]) -> Result<(LinkId, Vec<u8>), Vec<u8>> {
         let now = self.clock.now();
-        self.with(|core| {
-            let id = core.accepted(now, path)?;
-            // Before anyone can be told to send on it.
-            self.links.insert(id, link);
-            Some(id)
-        })
+        self.with(|core| core.asked(now, path, introduction))
     }
 
-    fn opened(&self, id: LinkId, link: Arc<dyn Link>) -> bool {
+    fn opened(&self, id: LinkId, introduction: &[u8], link: Arc<dyn Link>) -> bool {
         let now = self.clock.now();
         self.with(|core| {
-            let wanted = core.opened(now, id);
+            let wanted = core.opened(now, id, introduction);
             if wanted {
+                // Before anyone can be told to send on it.
                 self.links.insert(id, link);
             }
             wanted
         })
+    }
+
+    fn rejected(&self, id: LinkId, reason: &[u8]) {
+        let now = self.clock.now();
+        self.with(|core| core.rejected(now, id, reason));
     }
 
     fn dial_wanted(&self, path: Path) {

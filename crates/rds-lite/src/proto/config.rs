@@ -1,6 +1,6 @@
 //! The settings of a host.
 
-use crate::wire::MAX_MESSAGE;
+use crate::wire::{MAX_MESSAGE, Version};
 use std::time::Duration;
 
 /// The settings of a host. All bounds are finite.
@@ -54,6 +54,13 @@ pub struct Config {
     /// When a congestion map is sent again after a change, in case it was lost; the time doubles up
     /// to 64 times. Defaults to 1 s.
     pub map_refresh: Duration,
+    /// The version that a dial proposes first, where the fabric carries versions; after a rejection
+    /// it is 3.1. What a peer asks for is answered in any case. Defaults to 3.1, as in the kernel.
+    pub version: Version,
+    /// Whether this side counts receive buffers on links that have them, if the peer does so, too: no
+    /// frame is then sent that finds no buffer. Without it the HCAs try again. Defaults to false,
+    /// as in the kernel.
+    pub flow_control: bool,
     /// Whether pings are answered. Defaults to true.
     pub answer_pings: bool,
     /// Seeds the pauses between attempts, the automatic ports and the boot generation. Defaults to
@@ -81,6 +88,8 @@ impl Default for Config {
             reconnect_max: Duration::from_secs(1),
             idle_attempts: 5,
             map_refresh: Duration::from_secs(1),
+            version: Version::V3_1,
+            flow_control: false,
             answer_pings: true,
             seed: None,
         }

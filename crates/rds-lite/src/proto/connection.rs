@@ -1,8 +1,9 @@
 //! One connection: everything between two addresses.
 
+use crate::proto::credits::Credits;
 use crate::proto::outgoing::Outgoing;
 use crate::proto::{Buf, Config, LinkId, LinkState, Path, SockId, seq};
-use crate::wire::{CongestionMap, ExtArea, Flags, Header};
+use crate::wire::{CongestionMap, ExtArea, Flags, Header, Version};
 use bytes::Bytes;
 use mr_core::Time;
 use std::collections::VecDeque;
@@ -13,8 +14,8 @@ use std::time::Duration;
 pub struct LinkKind {
     /// Payload bytes per frame; a longer message is cut.
     pub fragment: usize,
-    /// Whether both sides greet with a probe before anything else.
-    pub greets: bool,
+    /// How two sides tell each other who they are.
+    pub greeting: Greeting,
     /// Whether every peer acknowledges. If not, those do that put checksums on their headers; what
     /// goes to the others counts as arrived when the fabric has taken it.
     pub always_acks: bool,
@@ -22,9 +23,24 @@ pub struct LinkKind {
     pub packets_per_ack: u32,
     /// Whether the fabric moves memory.
     pub rdma: bool,
+    /// Whether the fabric holds [fenced](crate::proto::Frame::fence) frames back until the reads
+    /// before them have ended. If not, whatever follows such a read waits for its end here.
+    pub fences: bool,
+    /// Receive buffers of a link, each for one frame: what credits are granted of. A buffer is free
+    /// again when its frame has been handed over. 0 where the fabric has no such thing.
+    pub receive_ring: u32,
     /// Whether only the side with the smaller address dials; a dial of the other is a request to be
     /// dialled.
     pub smaller_dials: bool,
+}
+
+/// How two sides tell each other who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    /// With a probe on each link, before anything else.
+    Probe,
+    /// With what a dial and its answer carry.
+    Connect,
 }
 
 /// A message of which not all fragments have arrived.
@@ -52,6 +68,7 @@ impl Partial {
 pub(crate) struct Head {
     pub(crate) sent: usize,
     pub(crate) flags: Flags,
+    pub(crate) fence: bool,
 }
 
 /// A connection.
@@ -61,6 +78,11 @@ pub(crate) struct Connection {
     pub(crate) path: Path,
     pub(crate) state: LinkState,
     pub(crate) incarnation: u64,
+    /// Whether it was this side that dialled.
+    pub(crate) dialling: bool,
+    /// The version that the next dial proposes, and the one that is spoken.
+    pub(crate) proposed: Version,
+    pub(crate) version: Version,
     /// When the latest link was made.
     pub(crate) opened_at: Time,
 
@@ -71,11 +93,18 @@ pub(crate) struct Connection {
     pub(crate) head: Option<Head>,
     /// An RDMA read that must end before anything else is sent.
     pub(crate) fence: Option<u64>,
+    /// The next message is to be fenced by the fabric.
+    pub(crate) fence_next: bool,
+    /// What the peer has granted for the link to come.
+    pub(crate) granted: u32,
+    pub(crate) credits: Credits,
     /// The fabric takes no more for now.
     pub(crate) blocked: bool,
     pub(crate) packet_budget: u32,
     pub(crate) byte_budget: u64,
     pub(crate) acked: u64,
+    /// The highest number that has left this host.
+    pub(crate) last_tx: u64,
     pub(crate) probe_due: bool,
     pub(crate) pongs: usize,
     pub(crate) map_due: bool,
@@ -115,16 +144,23 @@ impl Connection {
             path,
             state: LinkState::Down,
             incarnation: 0,
+            dialling: false,
+            proposed: config.version,
+            version: config.version,
             opened_at: Time::ZERO,
             next_tx: 1,
             queue: VecDeque::new(),
             unacked: VecDeque::new(),
             head: None,
             fence: None,
+            fence_next: false,
+            granted: 0,
+            credits: Credits::default(),
             blocked: false,
             packet_budget: config.max_unacked_packets.unwrap_or(kind.packets_per_ack),
             byte_budget: config.max_unacked_bytes,
             acked: 0,
+            last_tx: 0,
             probe_due: false,
             pongs: 0,
             map_due: false,
@@ -181,11 +217,12 @@ impl Connection {
     /// Whether something could be sent now.
     pub(crate) fn can_send(&self) -> bool {
         let waits = self.fence.is_some() || self.queue.is_empty();
+        let held = self.blocked || !self.credits.allow();
         match self.state {
             LinkState::Greeting => self.probe_due,
             LinkState::Up => {
                 let control = self.map_due || !self.map_rest.is_empty() || self.ack_due;
-                !self.blocked && (control || self.probe_due || !waits)
+                !held && (control || self.probe_due || !waits)
             }
             _ => false,
         }
@@ -217,6 +254,7 @@ impl Connection {
     pub(crate) fn forget_link(&mut self) {
         self.head = None;
         self.fence = None;
+        self.fence_next = false;
         self.blocked = false;
         self.probe_due = false;
         self.map_due = false;

@@ -1,13 +1,13 @@
 //! Greetings and pings.
 
 use crate::proto::outgoing::OpStage;
-use crate::proto::{Core, FailReason, Notification, SockId, seq};
+use crate::proto::{Core, FailReason, Greeting, Notification, SockId, seq};
 use crate::wire::{Ext, ExtArea, Header, PROBE_PORT};
 
 impl Core {
     /// Whether a header greets: a probe from port 1 to 0, or the answer from 0 to 1.
     pub(crate) fn is_greeting(&self, header: &Header) -> bool {
-        self.kind.greets
+        self.kind.greeting == Greeting::Probe
             && matches!(
                 (header.sport, header.dport),
                 (PROBE_PORT, 0) | (0, PROBE_PORT)
@@ -21,11 +21,15 @@ impl Core {
             Ok(Ext::GenNum(generation)) if generation != 0 => Some(generation),
             _ => None,
         });
-        let Some(generation) = generation else {
-            return;
-        };
-        let known = self.conns[index].peer_generation.replace(generation);
-        if known.is_some_and(|known| known != generation) {
+        if generation.is_some() {
+            self.meet_generation(index, generation);
+        }
+    }
+
+    /// The peer is of this generation; `None` if it has none, as a kernel.
+    pub(crate) fn meet_generation(&mut self, index: usize, generation: Option<u32>) {
+        let known = std::mem::replace(&mut self.conns[index].peer_generation, generation);
+        if known.is_some() && known != generation {
             self.counters.lite_peer_restarts += 1;
             self.begin_anew(index);
         }
@@ -37,6 +41,7 @@ impl Core {
         conn.last_rx = 0;
         conn.next_tx = 1;
         conn.acked = 0;
+        conn.last_tx = 0;
         conn.head = None;
         conn.partial = None;
         let remote = conn.path.remote;

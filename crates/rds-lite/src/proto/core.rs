@@ -1,7 +1,7 @@
 //! Everything that one host knows.
 
 use crate::proto::connection::Connection;
-pub use crate::proto::connection::LinkKind;
+pub use crate::proto::connection::{Greeting, LinkKind};
 use crate::proto::slots::Slots;
 use crate::proto::socket::{OpRecord, SocketState};
 use crate::proto::{

@@ -88,6 +88,10 @@ counters! {
     ib_atomic_cswp,
     /// Fetch-and-adds queued.
     ib_atomic_fadd,
+    /// Dials that a peer rejected.
+    lite_dials_rejected,
+    /// Introductions of peers that could not be used: no common version, or other addresses.
+    lite_bad_introductions,
     /// Messages sent again.
     lite_retransmitted,
     /// Messages shed for want of receive buffers; they come again.

@@ -1,7 +1,7 @@
 //! What the core wants done, and what it is told.
 
 pub use crate::proto::slots::SockId;
-use crate::rdma::{Cookie, Leased};
+use crate::rdma::{Buffers, Cookie, Leased};
 use crate::wire::HEADER_LEN;
 use bytes::Bytes;
 use std::fmt;
@@ -43,9 +43,10 @@ pub struct LinkId {
 /// What the core wants of its driver.
 #[derive(Debug)]
 pub enum Event {
-    /// Make a link. The answer is [`Core::opened`](crate::proto::Core::opened) or
-    /// [`Core::lost`](crate::proto::Core::lost).
-    Dial(LinkId, Path),
+    /// Make a link, and say these bytes to the peer if the fabric can. The answer is
+    /// [`Core::opened`](crate::proto::Core::opened),
+    /// [`Core::rejected`](crate::proto::Core::rejected) or [`Core::lost`](crate::proto::Core::lost).
+    Dial(LinkId, Path, Vec<u8>),
     /// Let go of this link; nothing is expected any more.
     Drop(LinkId, DropReason),
     /// Fetch what is to be sent: [`Core::transmit`](crate::proto::Core::transmit).
@@ -86,6 +87,9 @@ pub enum DropReason {
     /// Messages were shed for want of buffers; a new link brings them again.
     #[error("messages were shed for want of receive buffers")]
     Shed,
+    /// The peer speaks no version that this side does, or is somebody else.
+    #[error("the peer speaks another version, or has another address than was dialled")]
+    Incompatible,
     /// The peer has made another link.
     #[error("the peer has made another link")]
     Replaced,
@@ -104,6 +108,9 @@ pub struct Frame {
     pub header: [u8; HEADER_LEN],
     /// The payload of this fragment.
     pub payload: Bytes,
+    /// It must not arrive before the RDMA reads in front of it have ended. Only where the fabric
+    /// [can](crate::proto::LinkKind::fences).
+    pub fence: bool,
 }
 
 /// What goes to the fabric, in this order.
@@ -117,7 +124,7 @@ pub enum Transmission {
 
 /// An RDMA operation on memory of the peer.
 ///
-/// The fabric owns the local buffer until it answers with exactly one [`RdmaDone`], also if the link
+/// The fabric owns the local buffers until it answers with exactly one [`RdmaDone`], also if the link
 /// is lost.
 #[derive(Debug)]
 pub struct RdmaWork {
@@ -131,13 +138,13 @@ pub struct RdmaWork {
     pub offset: u64,
 }
 
-/// What an RDMA operation does, with its local buffer.
+/// What an RDMA operation does, with its local buffers.
 #[derive(Debug)]
 pub enum OpKind {
-    /// Writes the buffer to the peer.
-    Write(Vec<u8>),
-    /// Fills the buffer from the peer.
-    Read(Vec<u8>),
+    /// Writes the buffers to the peer, one behind the other.
+    Write(Buffers),
+    /// Fills the buffers from the peer, one after the other.
+    Read(Buffers),
     /// Changes 8 bytes of the peer and fetches what they were.
     Atomic(AtomicOp),
 }
@@ -166,9 +173,34 @@ pub struct RdmaDone {
     pub op: u64,
     /// How it ended.
     pub status: DoneStatus,
-    /// The local buffer; for an atomic operation the 8 bytes that were there, in the byte
+    /// The local buffers; for an atomic operation the 8 bytes that were there, in the byte
     /// order of the host.
-    pub buffer: Vec<u8>,
+    pub buffers: Buffers,
+}
+
+impl RdmaWork {
+    /// The end of this operation, with its buffers.
+    pub fn end(self, status: DoneStatus) -> RdmaDone {
+        let buffers = match self.kind {
+            OpKind::Write(buffers) | OpKind::Read(buffers) => buffers,
+            OpKind::Atomic(_) => Buffers::none(),
+        };
+        RdmaDone {
+            op: self.op,
+            status,
+            buffers,
+        }
+    }
+}
+
+impl OpKind {
+    /// Bytes that it moves.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Write(buffers) | Self::Read(buffers) => buffers.bytes(),
+            Self::Atomic(_) => 8,
+        }
+    }
 }
 
 /// How an RDMA operation ended.

@@ -4,6 +4,7 @@ use crate::proto::connection::Connection;
 use crate::proto::outgoing::Outgoing;
 use crate::proto::socket::SocketState;
 use crate::proto::{Core, LinkState, Path};
+use crate::wire::Version;
 use std::net::SocketAddr;
 
 /// A socket, as rds-info shows it.
@@ -44,6 +45,10 @@ pub struct ConnectionInfo {
     pub retransmit_queue: usize,
     /// Links so far.
     pub links: u64,
+    /// The version that is spoken, where links negotiate one.
+    pub version: Version,
+    /// Frames that the peer has receive buffers for, where that is counted.
+    pub credits: Option<u32>,
 }
 
 /// A queue that messages wait in.
@@ -84,6 +89,8 @@ impl Core {
             send_queue: conn.queue.len(),
             retransmit_queue: conn.unacked.len(),
             links: conn.incarnation,
+            version: conn.version,
+            credits: conn.credits.left(),
         };
         self.conns.iter().map(info).collect()
     }

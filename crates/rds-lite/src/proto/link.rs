@@ -2,47 +2,59 @@
 
 use crate::proto::outgoing::OpStage;
 use crate::proto::socket::MessageFate;
-use crate::proto::{Core, DropReason, Event, LinkEvent, LinkId, LinkState, Path};
+use crate::proto::{Core, DropReason, Event, Greeting, LinkEvent, LinkId, LinkState, Path};
 use mr_core::Time;
 use rand_chacha::rand_core::RngCore;
 use std::time::Duration;
 
 impl Core {
-    /// The fabric has the link that [`Event::Dial`] asked for.
-    pub fn opened(&mut self, now: Time, link: LinkId) -> bool {
-        let dialled = self
+    /// The fabric has the link that [`Event::Dial`] asked for, or that a peer has
+    /// [asked](Self::asked) for. To a dial belongs what the peer says of itself, as far as the fabric
+    /// carries that. Says whether the link is still wanted.
+    pub fn opened(&mut self, now: Time, link: LinkId, introduction: &[u8]) -> bool {
+        self.now = self.now.max(now);
+        let awaited = self
             .current(link)
             .filter(|&index| self.conns[index].state == LinkState::Connecting);
-        if let Some(index) = dialled {
-            self.open(now, index);
+        let Some(index) = awaited else {
+            return false;
+        };
+        if self.conns[index].dialling && !self.answered(now, index, introduction) {
+            self.decline(now, index);
+            return false;
         }
-        dialled.is_some()
+        self.open(now, index);
+        true
     }
 
-    /// A peer has dialled. `None` refuses the link: this side's own dial has precedence, or there
-    /// are too many connections.
-    pub fn accepted(&mut self, now: Time, path: Path) -> Option<LinkId> {
+    /// The connection for a peer that asks for a link; `None` refuses it: this side's own dial has
+    /// precedence, or there are too many connections.
+    pub(crate) fn admit_peer(&mut self, path: Path) -> Option<usize> {
         if self.closed || !self.locals.contains(&path.local) || path.local == path.remote {
             return None;
         }
         let index = self.connection(path).ok()?.index as usize;
         let conn = &self.conns[index];
-        if conn.state == LinkState::Connecting {
+        if conn.state == LinkState::Connecting && conn.dialling {
             self.counters.ib_connect_raced += 1;
             // Both dial at once: the smaller address wins.
             if path.local < path.remote {
                 return None;
             }
         }
-        if conn.state.has_link() {
-            let old = conn.link();
+        Some(index)
+    }
+
+    /// Makes room for a link that a peer has asked for.
+    pub(crate) fn make_way(&mut self, index: usize) {
+        if self.conns[index].state.has_link() {
+            let old = self.conns[index].link();
             self.events.push(Event::Drop(old, DropReason::Replaced));
             self.end_link(index);
             self.counters.conn_reset += 1;
         }
-        self.conns[index].incarnation += 1;
-        self.open(now, index);
-        Some(self.conns[index].link())
+        self.conns[index].dial_at = None;
+        self.step(index, LinkEvent::Asked);
     }
 
     /// A peer with a larger address asks to be dialled.
@@ -147,7 +159,7 @@ impl Core {
         }
     }
 
-    fn current(&self, link: LinkId) -> Option<usize> {
+    pub(crate) fn current(&self, link: LinkId) -> Option<usize> {
         let conn = self.conns.get(link.conn as usize)?;
         let live = matches!(
             conn.state,
@@ -170,9 +182,11 @@ impl Core {
         }
         conn.incarnation += 1;
         conn.attempts += 1;
+        conn.dialling = true;
         let (link, path) = (conn.link(), conn.path);
         self.step(index, LinkEvent::Dial);
-        self.events.push(Event::Dial(link, path));
+        let introduction = self.introduction(index);
+        self.events.push(Event::Dial(link, path, introduction));
     }
 
     fn open(&mut self, now: Time, index: usize) {
@@ -181,9 +195,11 @@ impl Core {
         conn.dial_at = None;
         conn.opened_at = now;
         conn.forget_link();
-        if !self.kind.greets {
+        self.begin_link(index);
+        if self.kind.greeting == Greeting::Connect {
             return self.greeted(now, index);
         }
+        let conn = &mut self.conns[index];
         // A peer that has been heard before and does not greet is a kernel: on a new link it takes
         // an unnumbered probe for the begin of a new numbering.
         let greets = conn.peer_generation.is_some() || (conn.next_rx == 0 && conn.acked == 0);

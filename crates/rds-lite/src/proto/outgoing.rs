@@ -56,6 +56,15 @@ pub enum SendError {
         /// Bytes allowed.
         most: usize,
     },
+    /// The operation has too many local buffers.
+    #[error(
+        "{count} local buffers, and an operation has at most {}: copy small ones together",
+        crate::rdma::MAX_BUFFERS
+    )]
+    TooManyBuffers {
+        /// Buffers given.
+        count: usize,
+    },
     /// The destination cannot be one.
     #[error("{0} is no address to send to from this socket")]
     BadDestination(SocketAddr),

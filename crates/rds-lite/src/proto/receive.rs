@@ -41,8 +41,15 @@ impl Core {
         match Header::decode(header) {
             Ok((header, summed)) => {
                 // Where not every peer acknowledges, those do that sum their headers.
-                self.conns[index].peer_acks |= summed;
+                let conn = &mut self.conns[index];
+                conn.peer_acks |= summed;
+                let held = !conn.credits.allow();
+                let owes = conn.credits.arrived(header.credit);
+                conn.ack_due |= owes;
                 self.decoded(now, index, &header, payload);
+                if held || owes {
+                    self.wants_transmit(index as u32);
+                }
             }
             Err(error) => {
                 if error == HeaderError::Checksum {
@@ -154,10 +161,10 @@ impl Core {
     }
 
     /// Messages up to `ack` have arrived.
-    fn acknowledged(&mut self, now: Time, index: usize, ack: u64) {
+    pub(crate) fn acknowledged(&mut self, now: Time, index: usize, ack: u64) {
         let conn = &mut self.conns[index];
         // Nobody can have received what was not sent; and an older word says nothing new.
-        let unsent = ack == 0 || !seq::before(ack, conn.next_tx);
+        let unsent = ack == 0 || seq::before(conn.last_tx, ack);
         if unsent || (conn.acked != 0 && seq::before(ack, conn.acked)) {
             return;
         }

@@ -7,6 +7,7 @@ use crate::proto::{
     AtomicOp, Core, DoneStatus, Event, FailReason, Notification, OpKind, Path, RdmaDone, RdmaWork,
     SendError, Sending, SockId, Status,
 };
+use crate::rdma::MAX_BUFFERS;
 use crate::wire::MAX_MESSAGE;
 use mr_core::Time;
 use std::collections::VecDeque;
@@ -68,7 +69,8 @@ impl Core {
         }
         let local = self.locals.contains(&path.remote);
         if let Some(op) = &message.op {
-            check_length(op_len(&op.kind), MAX_MESSAGE)?;
+            check_length(op.kind.bytes(), MAX_MESSAGE)?;
+            check_count(&op.kind)?;
             if !self.kind.rdma || local {
                 return Err(SendError::NoRdma(to));
             }
@@ -168,7 +170,7 @@ impl Core {
             OpKind::Atomic(AtomicOp::CompareSwap { .. }) => self.counters.ib_atomic_cswp += 1,
             OpKind::Write(_) | OpKind::Read(_) => {
                 self.counters.send_rdma += 1;
-                self.counters.send_rdma_bytes += op_len(&posted.kind) as u64;
+                self.counters.send_rdma_bytes += posted.kind.bytes() as u64;
             }
         }
         let record = OpRecord {
@@ -279,7 +281,7 @@ impl Core {
             }
         }
         if let Some(record) = self.ops.get_mut(&done.op) {
-            record.done = Some((done.status, done.buffer));
+            record.done = Some((done.status, done.buffers));
             self.report(done.op);
         }
     }
@@ -295,15 +297,12 @@ impl Core {
         let Some(record) = self.ops.remove(&work.op) else {
             return;
         };
-        let buffer = match work.kind {
-            OpKind::Write(buffer) | OpKind::Read(buffer) => buffer,
-            OpKind::Atomic(_) => Vec::new(),
-        };
+        let buffers = work.end(DoneStatus::Flushed).buffers;
         let (token, status) = (record.token, Status::Canceled);
         let note = Notification::Rdma {
             token,
             status,
-            buffer,
+            buffers,
         };
         self.notify(record.sock, note);
     }
@@ -320,7 +319,7 @@ impl Core {
         let Some(record) = self.ops.remove(&op) else {
             return;
         };
-        let Some((done, buffer)) = record.done else {
+        let Some((done, buffers)) = record.done else {
             return;
         };
         let status = match (done, record.message) {
@@ -334,7 +333,7 @@ impl Core {
             let note = Notification::Rdma {
                 token,
                 status,
-                buffer,
+                buffers,
             };
             self.notify(record.sock, note);
         }
@@ -370,9 +369,12 @@ fn check_length(len: usize, most: usize) -> Result<(), SendError> {
     Ok(())
 }
 
-fn op_len(kind: &OpKind) -> usize {
+fn check_count(kind: &OpKind) -> Result<(), SendError> {
     match kind {
-        OpKind::Write(buffer) | OpKind::Read(buffer) => buffer.len(),
-        OpKind::Atomic(_) => 8,
+        OpKind::Write(buffers) | OpKind::Read(buffers) if buffers.len() > MAX_BUFFERS => {
+            let count = buffers.len();
+            Err(SendError::TooManyBuffers { count })
+        }
+        _ => Ok(()),
     }
 }

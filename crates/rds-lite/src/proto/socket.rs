@@ -2,7 +2,7 @@
 
 use crate::proto::Buf;
 use crate::proto::outgoing::OVERHEAD;
-use crate::rdma::{Cookie, RegionTable};
+use crate::rdma::{Buffers, Cookie, RegionTable};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
@@ -27,9 +27,9 @@ pub enum Notification {
         token: u64,
         /// How it ended.
         status: Status,
-        /// The local buffer, by ownership. For an atomic operation the 8 bytes that were there, in
+        /// The local buffers, by ownership. For an atomic operation the 8 bytes that were there, in
         /// the byte order of the host.
-        buffer: Vec<u8>,
+        buffers: Buffers,
     },
     /// A message may not have arrived and will not be sent again.
     SendFailed {
@@ -80,7 +80,7 @@ pub(crate) struct OpRecord {
     pub(crate) token: u64,
     pub(crate) notify: bool,
     /// What the fabric said.
-    pub(crate) done: Option<(super::DoneStatus, Vec<u8>)>,
+    pub(crate) done: Option<(super::DoneStatus, Buffers)>,
     /// What became of the message that goes with it.
     pub(crate) message: MessageFate,
 }

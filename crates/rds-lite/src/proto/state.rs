@@ -22,7 +22,9 @@ pub enum LinkState {
 pub enum LinkEvent {
     /// This side asks the fabric for a link.
     Dial,
-    /// The fabric has a link, dialled by either side.
+    /// The peer asks for a link, and is to get it.
+    Asked,
+    /// The fabric has the link that either side has dialled.
     Opened,
     /// The peer has said who it is, or does not do so.
     Greeted,
@@ -32,20 +34,22 @@ pub enum LinkEvent {
     Close,
 }
 
-use LinkEvent::{Close, Dial, Greeted, Lost, Opened};
+use LinkEvent::{Asked, Close, Dial, Greeted, Lost, Opened};
 use LinkState::{Closed, Connecting, Down, Greeting, Up};
 
 /// Every transition there is. What is not here does not happen.
-const TABLE: [(LinkState, LinkEvent, LinkState); 14] = [
+const TABLE: [(LinkState, LinkEvent, LinkState); 15] = [
     (Down, Dial, Connecting),
-    (Down, Opened, Greeting),
+    (Down, Asked, Connecting),
+    // Both have dialled, or the peer has given up what it had asked for.
+    (Connecting, Asked, Connecting),
     (Connecting, Opened, Greeting),
     (Connecting, Lost, Down),
     (Greeting, Greeted, Up),
     // The peer has lost the link and made another before this side noticed.
-    (Greeting, Opened, Greeting),
+    (Greeting, Asked, Connecting),
     (Greeting, Lost, Down),
-    (Up, Opened, Greeting),
+    (Up, Asked, Connecting),
     (Up, Lost, Down),
     (Down, Close, Closed),
     (Connecting, Close, Closed),
@@ -82,7 +86,7 @@ impl LinkState {
 
 impl LinkEvent {
     /// All events.
-    pub const ALL: [Self; 5] = [Dial, Opened, Greeted, Lost, Close];
+    pub const ALL: [Self; 6] = [Dial, Asked, Opened, Greeted, Lost, Close];
 }
 
 impl fmt::Display for LinkState {

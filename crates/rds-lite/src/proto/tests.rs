@@ -1,5 +1,6 @@
 //! Two cores and the frames between them, one by one: what no fabric shows.
 
+mod introduce;
 mod kernel;
 
 use super::*;
@@ -12,10 +13,12 @@ use std::time::Duration;
 
 const KIND: LinkKind = LinkKind {
     fragment: 4096,
-    greets: true,
+    greeting: Greeting::Probe,
     always_acks: true,
     packets_per_ack: 8,
     rdma: true,
+    fences: false,
+    receive_ring: 0,
     smaller_dials: false,
 };
 
@@ -38,13 +41,17 @@ struct Pair {
 
 impl Pair {
     fn new(configure: impl Fn(&mut Config)) -> Self {
+        Self::over(KIND, configure)
+    }
+
+    fn over(kind: LinkKind, configure: impl Fn(&mut Config)) -> Self {
         let core = |side| {
             let mut config = Config {
                 seed: Some(side as u64 + 1),
                 ..Config::default()
             };
             configure(&mut config);
-            Core::new(config, KIND).unwrap()
+            Core::new(config, kind).unwrap()
         };
         let mut cores = [core(0), core(1)];
         let socks = [0, 1].map(|side| cores[side].bind(addr(side)).unwrap());
@@ -73,7 +80,7 @@ impl Pair {
             payload: Bytes::from_static(b"written"),
             cookie: None,
             op: Some(Posted {
-                kind: OpKind::Write(vec![1]),
+                kind: OpKind::Write(vec![1].into()),
                 cookie: Cookie::from_bits(9),
                 offset: 0,
                 fence: false,
@@ -133,14 +140,20 @@ impl Pair {
         self.cores[side].take_events(&mut events);
         for event in events {
             match event {
-                Event::Dial(id, path) => {
-                    let Some(far) = self.cores[1 - side].accepted(self.now, path.reversed()) else {
-                        self.cores[side].lost(self.now, id);
-                        continue;
+                Event::Dial(id, path, said) => {
+                    let far = &mut self.cores[1 - side];
+                    let (link, answer) = match far.asked(self.now, path.reversed(), &said) {
+                        Ok(accepted) => accepted,
+                        Err(reason) => {
+                            self.cores[side].rejected(self.now, id, &reason);
+                            continue;
+                        }
                     };
-                    self.links[1 - side] = Some(far);
-                    if self.cores[side].opened(self.now, id) {
+                    if self.cores[side].opened(self.now, id, &answer) {
                         self.links[side] = Some(id);
+                    }
+                    if self.cores[1 - side].opened(self.now, link, &[]) {
+                        self.links[1 - side] = Some(link);
                     }
                 }
                 Event::Drop(id, _) if self.links[side] == Some(id) => self.cut(),
@@ -295,12 +308,7 @@ fn an_rdma_operation_is_never_replayed() {
     assert_eq!(pair.works.len(), 1);
     pair.cut();
     let work = pair.works.remove(0);
-    let (op, buffer) = (work.op, vec![1]);
-    pair.cores[0].rdma_done(RdmaDone {
-        op,
-        status: DoneStatus::Success,
-        buffer,
-    });
+    pair.cores[0].rdma_done(work.end(DoneStatus::Success));
     pair.run(all);
     pair.pass_time(Duration::from_secs(1));
     pair.run(all);
@@ -308,13 +316,13 @@ fn an_rdma_operation_is_never_replayed() {
     assert_eq!(pair.received(), [b"begin".to_vec()]);
     let note = pair.cores[0].next_note(pair.socks[0]);
     let (token, status) = (5, Status::Dropped);
-    let buffer = vec![1];
+    let buffers = vec![1].into();
     assert_eq!(
         note,
         Some(Notification::Rdma {
             token,
             status,
-            buffer
+            buffers
         })
     );
     assert_eq!(pair.unsent(), 0);
@@ -508,10 +516,10 @@ fn a_kernel_peer_is_understood_and_not_confused() {
     core.send(now, sock, addr(1), &mut message).unwrap();
     let mut events = Vec::new();
     core.take_events(&mut events);
-    let Some(&Event::Dial(link, _)) = events.first() else {
+    let Some(&Event::Dial(link, ..)) = events.first() else {
         panic!("{events:?}");
     };
-    assert!(core.opened(now, link));
+    assert!(core.opened(now, link, &[]));
     let mut out = Vec::new();
     core.transmit(now, link, &mut out);
     assert_eq!(out.len(), 1, "a probe, and nothing before the answer");
@@ -549,11 +557,11 @@ fn a_kernel_peer_is_understood_and_not_confused() {
     events.clear();
     core.take_events(&mut events);
     let dialled = events.iter().find_map(|event| match event {
-        Event::Dial(link, _) => Some(*link),
+        Event::Dial(link, ..) => Some(*link),
         _ => None,
     });
     let link = dialled.unwrap();
-    assert!(core.opened(now, link));
+    assert!(core.opened(now, link, &[]));
     out.clear();
     core.transmit(now, link, &mut out);
     let probes = out.iter().filter(|transmission| match transmission {
@@ -569,6 +577,10 @@ struct FakeLease;
 impl Leased for FakeLease {
     fn key(&self) -> RemoteKey {
         RemoteKey::from_bits(9)
+    }
+
+    fn remote_addr(&self) -> u64 {
+        0
     }
 
     fn addr(&self) -> u64 {
@@ -630,8 +642,8 @@ fn connections_are_bounded_whoever_makes_them() {
             local: ip(1),
             remote: IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)),
         };
-        let accepted = pair.cores[1].accepted(pair.now, path);
-        assert_eq!(accepted.is_some(), last < 12);
+        let accepted = pair.cores[1].asked(pair.now, path, &[]);
+        assert_eq!(accepted.is_ok(), last < 12);
     }
     assert_eq!(pair.cores[1].counters.lite_refused_connections, 8);
     let mut message = Sending::default();

@@ -28,10 +28,12 @@ impl Core {
         }
         let conn = &mut self.conns[index];
         let between = conn.head.is_none() && conn.map_rest.is_empty();
-        if conn.ack_due && between && !conn.blocked && into.len() < MAX_FRAMES {
+        let held = conn.blocked || !conn.credits.allow();
+        if conn.ack_due && between && !held && into.len() < MAX_FRAMES {
             self.counters.ib_ack_sent += 1;
             let header = Header {
                 ack: conn.last_rx,
+                credit: conn.credits.spend(),
                 ..Header::default()
             };
             conn.ack_due = false;
@@ -84,7 +86,7 @@ impl Core {
             into.push(frame(&self.probe(), Bytes::new()));
             return Some(0);
         }
-        if conn.state != LinkState::Up || conn.blocked {
+        if conn.state != LinkState::Up || conn.blocked || !conn.credits.allow() {
             return None;
         }
         if conn.head.is_some() {
@@ -103,11 +105,13 @@ impl Core {
             && let OpStage::Queued(work, fence) = std::mem::replace(&mut first.op, OpStage::None)
         {
             first.op = OpStage::Posted(work.op);
-            if fence {
+            if fence && self.kind.fences {
+                conn.fence_next = true;
+            } else if fence {
                 conn.fence = Some(work.op);
             }
             let len = match &work.kind {
-                OpKind::Write(buffer) => buffer.len(),
+                OpKind::Write(buffers) => buffers.bytes(),
                 OpKind::Read(_) | OpKind::Atomic(_) => 0,
             };
             into.push(Transmission::Rdma(*work));
@@ -161,7 +165,15 @@ impl Core {
             flags |= Flags::RETRANSMITTED;
             self.counters.lite_retransmitted += 1;
         }
-        conn.head = Some(Head { sent: 0, flags });
+        if seq::before(conn.last_tx, first.seq) || conn.last_tx == 0 {
+            conn.last_tx = first.seq;
+        }
+        let fence = std::mem::take(&mut conn.fence_next);
+        conn.head = Some(Head {
+            sent: 0,
+            flags,
+            fence,
+        });
     }
 
     fn next_fragment(
@@ -179,6 +191,7 @@ impl Core {
         let header = Header {
             ack: conn.last_rx,
             flags: head.flags,
+            credit: conn.credits.spend(),
             ..first.header()
         };
         if conn.ack_due {
@@ -187,8 +200,13 @@ impl Core {
         conn.ack_due = false;
         conn.ack_at = None;
         head.sent = end;
+        let fence = std::mem::take(&mut head.fence);
         let len = payload.len();
-        into.push(frame(&header, payload));
+        into.push(Transmission::Frame(Frame {
+            header: header.encode(),
+            payload,
+            fence,
+        }));
         if end == first.payload.len() {
             self.finish_message(now, index);
         }
@@ -235,6 +253,7 @@ impl Core {
             len: MAP_LEN as u32,
             flags: Flags::CONG_BITMAP,
             ack: conn.last_rx,
+            credit: conn.credits.spend(),
             ..Header::default()
         };
         into.push(frame(&header, payload));
@@ -262,5 +281,6 @@ fn frame(header: &Header, payload: Bytes) -> Transmission {
     Transmission::Frame(Frame {
         header: header.encode(),
         payload,
+        fence: false,
     })
 }

@@ -40,6 +40,9 @@ pub trait Leased: fmt::Debug + Send {
     /// The key.
     fn key(&self) -> RemoteKey;
 
+    /// By which address peers name its first byte.
+    fn remote_addr(&self) -> u64;
+
     /// Where the buffer is: what tells it from all others while the pool has it.
     fn addr(&self) -> u64;
 
@@ -95,6 +98,16 @@ pub enum MrError {
     TooLong {
         /// The buffer.
         buffer: Vec<u8>,
+    },
+    /// The address by which peers name the memory does not fit into a cookie.
+    #[error(
+        "the pool's keys count from an address and not from a page: take regions from a backend \
+         with zero-based keys"
+    )]
+    NotZeroBased {
+        /// The buffer, unless its key could not be killed: then it comes back through
+        /// [`Socket::reclaim`](crate::Socket::reclaim).
+        buffer: Option<Vec<u8>>,
     },
     /// The cookie is not of this socket, or its region has been released.
     #[error("this socket has no region with this cookie")]
@@ -184,6 +197,10 @@ impl<B: MrBackend, M: DmaBuffer> PoolLease<B, M> {
 impl<B: MrBackend> Leased for PoolLease<B, Vec<u8>> {
     fn key(&self) -> RemoteKey {
         self.lease.remote_key()
+    }
+
+    fn remote_addr(&self) -> u64 {
+        self.lease.remote_addr()
     }
 
     fn addr(&self) -> u64 {

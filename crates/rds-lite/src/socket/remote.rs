@@ -1,7 +1,7 @@
 //! RDMA: memory for peers, and theirs.
 
 use crate::proto::{AtomicOp, OpKind, Posted, SendError, Sending};
-use crate::rdma::{Cookie, FreeOutcome, MrError, MrFlags, Region};
+use crate::rdma::{Buffers, Cookie, FreeOutcome, MrError, MrFlags, Region};
 use crate::socket::Socket;
 use crate::wire::MAX_MESSAGE;
 use bytes::Bytes;
@@ -23,9 +23,9 @@ bitflags::bitflags! {
 
 /// An RDMA operation, and the message that tells the peer of it.
 ///
-/// The local buffer belongs to the operation until its
-/// [`Notification::Rdma`](crate::proto::Notification::Rdma) brings it back; a write that succeeds
-/// without `NOTIFY` drops it.
+/// The local buffers (most often one) belong to the operation until its
+/// [`Notification::Rdma`](crate::proto::Notification::Rdma) brings them back; a write that succeeds
+/// without `NOTIFY` drops them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RdmaOp {
@@ -97,13 +97,13 @@ impl RdmaOp {
     }
 }
 
-/// An operation that was not taken, with its buffer.
+/// An operation that was not taken, with its buffers.
 #[derive(Debug)]
 pub struct RefusedOp {
     /// Why not.
     pub reason: SendError,
-    /// The local buffer.
-    pub buffer: Vec<u8>,
+    /// The local buffers.
+    pub buffers: Buffers,
 }
 
 impl fmt::Display for RefusedOp {
@@ -150,7 +150,11 @@ impl Socket {
             Duration::ZERO
         };
         let lease = pool.lease(buffer, access, patience)?;
-        let cookie = Cookie::new(lease.key(), 0);
+        let Ok(offset) = u32::try_from(lease.remote_addr()) else {
+            let buffer = lease.invalidate().ok();
+            return Err(MrError::NotZeroBased { buffer });
+        };
+        let cookie = Cookie::new(lease.key(), offset);
         shared.memory.meter(cookie);
         let region = Region {
             cookie,
@@ -196,37 +200,43 @@ impl Socket {
         Ok(dead)
     }
 
-    /// Writes `buffer` into memory of the peer, and then delivers the message.
+    /// Writes a buffer, or several one behind the other, into memory of the peer, and then delivers
+    /// the message.
     ///
     /// # Errors
     ///
-    /// [`RefusedOp`]; nothing was done, and the buffer is in there.
+    /// [`RefusedOp`]; nothing was done, and the buffers are in there.
     pub fn rdma_write(
         &self,
         to: SocketAddr,
         op: RdmaOp,
-        buffer: Vec<u8>,
+        buffers: impl Into<Buffers>,
     ) -> Result<u64, RefusedOp> {
-        self.post(to, op.sending(OpKind::Write(buffer)))
+        self.post(to, op.sending(OpKind::Write(buffers.into())))
     }
 
-    /// Fills `buffer` from memory of the peer, and delivers the message; before the read has ended,
+    /// Fills a buffer, or several one after the other, from memory of the peer, and delivers the message; before the read has ended,
     /// unless it is fenced.
     ///
     /// # Errors
     ///
-    /// [`RefusedOp`]; nothing was done, and the buffer is in there.
-    pub fn rdma_read(&self, to: SocketAddr, op: RdmaOp, buffer: Vec<u8>) -> Result<u64, RefusedOp> {
-        self.post(to, op.sending(OpKind::Read(buffer)))
+    /// [`RefusedOp`]; nothing was done, and the buffers are in there.
+    pub fn rdma_read(
+        &self,
+        to: SocketAddr,
+        op: RdmaOp,
+        buffers: impl Into<Buffers>,
+    ) -> Result<u64, RefusedOp> {
+        self.post(to, op.sending(OpKind::Read(buffers.into())))
     }
 
     fn post(&self, to: SocketAddr, mut sending: Sending) -> Result<u64, RefusedOp> {
         self.send_message(&mut sending, to).map_err(|reason| {
-            let buffer = match sending.op.map(|op| op.kind) {
-                Some(OpKind::Write(buffer) | OpKind::Read(buffer)) => buffer,
-                _ => Vec::new(),
+            let buffers = match sending.op.map(|op| op.kind) {
+                Some(OpKind::Write(buffers) | OpKind::Read(buffers)) => buffers,
+                _ => Buffers::none(),
             };
-            RefusedOp { reason, buffer }
+            RefusedOp { reason, buffers }
         })
     }
 

@@ -6,7 +6,7 @@ use crate::world::{Dice, World, ip};
 use mr_core::Access;
 use rds_lite::proto::{AtomicOp, Notification, Received, SendError, Status};
 use rds_lite::rdma::{FreeOutcome, MrFlags};
-use rds_lite::{Cookie, Incoming, RdmaFlags, RdmaOp, Socket};
+use rds_lite::{Buffers, Cookie, Incoming, RdmaFlags, RdmaOp, Socket};
 use std::net::SocketAddr;
 
 /// Sockets per node.
@@ -36,6 +36,21 @@ struct Known {
     cookie: Cookie,
     number: u32,
     len: usize,
+}
+
+/// The same bytes in one buffer or several, some of them empty.
+fn in_parts(mut buffer: Vec<u8>, dice: &mut Dice) -> Buffers {
+    if dice.one_in(2) {
+        return buffer.into();
+    }
+    let mut parts = Vec::new();
+    for _ in 0..dice.below(4) {
+        let at = dice.below(buffer.len() as u64 + 1) as usize;
+        let rest = buffer.split_off(at);
+        parts.push(std::mem::replace(&mut buffer, rest));
+    }
+    parts.push(buffer);
+    parts.into()
 }
 
 /// All applications.
@@ -196,13 +211,13 @@ impl Cast {
             0 | 1 => {
                 let value = 0x80 | dice.below(64) as u8;
                 self.memory.will_write(known.node, known.cookie, value);
-                let buffer = vec![value; len as usize];
+                let buffer = in_parts(vec![value; len as usize], dice);
                 socket
                     .rdma_write(known.owner, op, buffer)
                     .map_err(SendError::from)
             }
             2 | 3 => {
-                let buffer = vec![0; len as usize];
+                let buffer = in_parts(vec![0; len as usize], dice);
                 socket
                     .rdma_read(known.owner, op, buffer)
                     .map_err(SendError::from)

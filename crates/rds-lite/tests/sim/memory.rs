@@ -126,7 +126,8 @@ impl Memory {
 
 /// The HCA refuses the key.
 pub(crate) fn assert_dead(hca: &MockHca, cookie: Cookie) {
-    let read = hca.connect().read(cookie.key(), 0, &mut [0]);
+    let first = u64::from(cookie.offset());
+    let read = hca.connect().read(cookie.key(), first, &mut [0]);
     assert!(
         read.is_err(),
         "{cookie:?} is honoured after its death was announced"

@@ -21,6 +21,7 @@ pub(crate) struct Summary {
     resets: u64,
     restarts: u64,
     quarantines: u64,
+    rejected: u64,
 }
 
 impl AddAssign for Summary {
@@ -37,6 +38,7 @@ impl AddAssign for Summary {
         self.resets += other.resets;
         self.restarts += other.restarts;
         self.quarantines += other.quarantines;
+        self.rejected += other.rejected;
     }
 }
 
@@ -56,6 +58,7 @@ impl Summary {
             ("links lost", self.resets),
             ("peers restarted", self.restarts),
             ("quarantines", self.quarantines),
+            ("dials rejected", self.rejected),
         ] {
             assert!(count > 0, "no {what} in any seed");
         }
@@ -101,6 +104,7 @@ impl Summary {
         self.bad_headers += counters.recv_drop_bad_checksum;
         self.resets += counters.conn_reset;
         self.restarts += counters.lite_peer_restarts;
+        self.rejected += counters.lite_dials_rejected;
         self.quarantines += host.pool_stats().unwrap().quarantines;
     }
 }
@@ -181,6 +185,11 @@ fn settle(world: &mut World, cast: &mut Cast) {
         );
     }
     cast.receive_all(world);
+    assert_eq!(
+        world.network.credit_breaches(),
+        0,
+        "a frame without a buffer"
+    );
     cast.checker.assert_complete();
     for node in &world.nodes {
         let mut rounds = 0;

@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rds_lite::fabric::mock::{Faults, MockNetwork};
 use rds_lite::rdma::PoolRegions;
+use rds_lite::wire::Version;
 use rds_lite::{Driving, Host};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
@@ -76,6 +77,11 @@ pub(crate) struct World {
     pub(crate) log: Log,
     policy: Policy,
     preset: usize,
+    /// Where mappings begin for peers.
+    base: u64,
+    /// Receive buffers of a link, if links are as over InfiniBand.
+    ring: Option<u32>,
+    flow_control: bool,
     built: u64,
     seed: u64,
 }
@@ -117,6 +123,11 @@ impl World {
             log: log.clone(),
             policy: policy.parse().unwrap(),
             preset,
+            base: dice.below(4096),
+            ring: dice
+                .one_in(2)
+                .then_some([4, 16, 64][dice.below(3) as usize]),
+            flow_control: dice.one_in(2),
             built: 0,
             seed,
         };
@@ -130,7 +141,7 @@ impl World {
     pub(crate) fn build(&mut self, _node: usize) -> Node {
         self.built += 1;
         let seed = self.seed << 8 | self.built;
-        let hca = MockHca::new(preset(self.preset));
+        let hca = MockHca::new(preset(self.preset)).based_at(self.base);
         let backend = FaultBackend::new(hca.clone(), FaultPlan::none());
         let faults = backend.control();
         let pool = Pool::builder(backend, self.policy.clone())
@@ -149,7 +160,14 @@ impl World {
         let note = hca.clone();
         let regions =
             PoolRegions::new(Arc::new(pool)).on_release(move |key| note.note_released(key));
-        let host = Host::builder(self.network.fabric(Some(hca.clone())))
+        let fabric = self.network.fabric(Some(hca.clone()));
+        let fabric = match self.ring {
+            Some(ring) => fabric.like_infiniband(ring),
+            None => fabric,
+        };
+        // Some hosts propose what others have to be asked for.
+        let newest = seed.is_multiple_of(3);
+        let host = Host::builder(fabric)
             .clock(self.clock.clone())
             .driving(Driving::Manual)
             .regions(regions)
@@ -163,6 +181,8 @@ impl World {
                 config.reconnect_max = Duration::from_millis(20);
                 config.map_refresh = Duration::from_millis(20);
                 config.max_queued = 64;
+                config.flow_control = self.flow_control;
+                config.version = if newest { Version::V4_1 } else { Version::V3_1 };
             })
             .build()
             .unwrap();

@@ -2,7 +2,9 @@
 
 use super::network::{Happening, MockLink, Net, flushed};
 use crate::fabric::{Arrival, ArrivedPayload, Link, Sink};
-use crate::proto::{AtomicOp, DoneStatus, Frame, OpKind, RdmaDone, RdmaWork};
+use crate::proto::{AtomicOp, DoneStatus, Frame, LinkId, OpKind, RdmaDone, RdmaWork};
+use crate::rdma::Buffers;
+use crate::wire::CONNECT_MAX;
 use mr_core::RemoteKey;
 use mr_mock::{Refusal, RemotePeer};
 use std::cell::RefCell;
@@ -56,7 +58,13 @@ impl Net {
     fn happen(self: &Arc<Self>, happening: Happening) {
         match happening {
             Happening::Dialled(pair) => self.dialled(pair),
-            Happening::Opened(pair) => self.opened(pair),
+            Happening::Answered(pair) => self.answered(pair),
+            Happening::Established(pair) => self.established(pair),
+            Happening::Rejected(sink, id, reason) => {
+                if let Some(sink) = sink.upgrade() {
+                    sink.rejected(id, &reason);
+                }
+            }
             Happening::Frame(pair, side, frame) => self.frame(pair, side, frame),
             Happening::Rdma(pair, side, sink, work) => self.rdma(pair, side, sink, work),
             Happening::Done(pair, sink, done) => self.done(pair, &sink, done),
@@ -80,59 +88,78 @@ impl Net {
 
     fn dialled(self: &Arc<Self>, number: u64) {
         let now = self.clock.now();
-        let reached = self.lock().reach(number);
-        let Some((sink, path)) = reached else {
+        let reached = {
+            let mut state = self.lock();
+            let said = state.pairs.get(&number).map(|pair| pair.said.clone());
+            state.reach(number).zip(said)
+        };
+        let Some(((sink, path), said)) = reached else {
             let mut state = self.lock();
             let timeout = state.faults.dial_timeout;
             return state.end_pair(now + timeout, number, "nobody answers");
         };
-        let link = self.link(number, 1, Weak::clone(&sink));
-        {
-            // Ahead of what the other side sends as soon as it has accepted.
-            let mut state = self.lock();
-            let at = state.arrival(now, number, 0);
-            state.schedule(at, Happening::Opened(number));
-        }
-        let id = sink.upgrade().and_then(|sink| sink.accepted(path, link));
+        let asked = sink.upgrade().map(|sink| sink.asked(path, &padded(said)));
         let mut state = self.lock();
-        let Some(id) = id else {
-            return state.end_pair(now, number, "refused");
-        };
-        if let Some(pair) = state.pairs.get_mut(&number) {
-            pair.ends[1].id = Some(id);
-        } else {
-            // The other side has given up meanwhile.
-            let sink = state.sink(path.local);
-            if let Some(sink) = sink {
-                state.schedule(now, Happening::Lost(sink, id));
+        match asked {
+            Some(Ok((id, answer))) => {
+                let Some(pair) = state.pairs.get_mut(&number) else {
+                    // The other side has given up meanwhile.
+                    return state.schedule(now, Happening::Lost(sink, id));
+                };
+                pair.ends[1].id = Some(id);
+                state.count_credits(number, &answer);
+                let at = state.arrival(now, number, 0);
+                state.schedule(at, Happening::Answered(number));
             }
+            Some(Err(reason)) => state.reject(now, number, reason),
+            None => state.end_pair(now, number, "refused"),
         }
     }
 
-    fn opened(self: &Arc<Self>, number: u64) {
-        let end = {
-            let state = self.lock();
-            let end = state.pairs.get(&number).map(|pair| &pair.ends[0]);
-            end.map(|end| (Weak::clone(&end.sink), end.id))
-        };
-        let Some((sink, id)) = end else {
+    /// The answer is with the side that has dialled.
+    fn answered(self: &Arc<Self>, number: u64) {
+        let Some((sink, id, answer)) = self.end_of(number, 0) else {
             return;
         };
         let link = self.link(number, 0, Weak::clone(&sink));
-        let wanted = match (sink.upgrade(), id) {
-            (Some(sink), Some(id)) => sink.opened(id, Arc::clone(&link)),
-            _ => false,
-        };
-        if !wanted {
+        {
+            // Ahead of what this side sends as soon as it has the link.
+            let now = self.clock.now();
+            let mut state = self.lock();
+            let at = state.arrival(now, number, 1);
+            state.schedule(at, Happening::Established(number));
+        }
+        let host = sink.upgrade();
+        if !host.is_some_and(|host| host.opened(id, &padded(answer), Arc::clone(&link))) {
             link.close();
         }
     }
 
+    /// The side that was dialled hears that the other has its answer.
+    fn established(self: &Arc<Self>, number: u64) {
+        let Some((sink, id, _)) = self.end_of(number, 1) else {
+            return;
+        };
+        let link = self.link(number, 1, Weak::clone(&sink));
+        let host = sink.upgrade();
+        if !host.is_some_and(|host| host.opened(id, &[], Arc::clone(&link))) {
+            link.close();
+        }
+    }
+
+    fn end_of(&self, number: u64, side: usize) -> Option<(Weak<dyn Sink>, LinkId, Vec<u8>)> {
+        let state = self.lock();
+        let pair = state.pairs.get(&number)?;
+        let end = &pair.ends[side];
+        Some((Weak::clone(&end.sink), end.id?, pair.said.clone()))
+    }
+
     fn frame(&self, number: u64, side: usize, first: Frame) {
         let mut arrivals = ARRIVALS.take();
-        arrivals.push(arrival(first));
         let to = {
             let mut state = self.lock();
+            state.take_grant(number, side, &first);
+            arrivals.push(arrival(first));
             let now = self.clock.now();
             // What is due next on the same link comes along.
             while arrivals.len() < BATCH
@@ -141,6 +168,7 @@ impl Net {
                 && matches!(entry.get(), Happening::Frame(pair, to, _) if (*pair, *to) == (number, side))
                 && let Happening::Frame(_, _, frame) = entry.remove()
             {
+                state.take_grant(number, side, &frame);
                 arrivals.push(arrival(frame));
             }
             let end = state.pairs.get(&number).map(|pair| &pair.ends[side]);
@@ -191,6 +219,15 @@ impl Net {
     }
 }
 
+/// What a connection manager makes of it: there are zeros behind, and no telling how many bytes were
+/// said.
+fn padded(mut said: Vec<u8>) -> Vec<u8> {
+    if !said.is_empty() {
+        said.resize(CONNECT_MAX.max(said.len()), 0);
+    }
+    said
+}
+
 fn arrival(frame: Frame) -> Arrival {
     Arrival {
         header: frame.header,
@@ -201,12 +238,12 @@ fn arrival(frame: Frame) -> Arrival {
 fn perform(peer: &RemotePeer, work: RdmaWork) -> (RdmaDone, Option<Refusal>) {
     let key = RemoteKey::from_bits(work.rkey);
     let offset = work.offset;
-    let (result, buffer) = match work.kind {
-        OpKind::Write(buffer) => (peer.write(key, offset, &buffer).err(), buffer),
-        OpKind::Read(mut buffer) => (peer.read(key, offset, &mut buffer).err(), buffer),
+    let (result, buffers) = match work.kind {
+        OpKind::Write(buffers) => (write(peer, key, offset, &buffers).err(), buffers),
+        OpKind::Read(mut buffers) => (read(peer, key, offset, &mut buffers).err(), buffers),
         OpKind::Atomic(atomic) => match change(peer, key, offset, atomic) {
-            Ok(before) => (None, before.to_ne_bytes().to_vec()),
-            Err(refusal) => (Some(refusal), Vec::new()),
+            Ok(before) => (None, before.to_ne_bytes().to_vec().into()),
+            Err(refusal) => (Some(refusal), Buffers::none()),
         },
     };
     let status = match result {
@@ -214,7 +251,28 @@ fn perform(peer: &RemotePeer, work: RdmaWork) -> (RdmaDone, Option<Refusal>) {
         Some(_) => DoneStatus::Refused,
     };
     let op = work.op;
-    (RdmaDone { op, status, buffer }, result)
+    let done = RdmaDone {
+        op,
+        status,
+        buffers,
+    };
+    (done, result)
+}
+
+fn write(peer: &RemotePeer, key: RemoteKey, at: u64, buffers: &Buffers) -> Result<(), Refusal> {
+    buffers.iter().try_fold(at, |at, buffer| {
+        peer.write(key, at, buffer)?;
+        Ok(at.saturating_add(buffer.len() as u64))
+    })?;
+    Ok(())
+}
+
+fn read(peer: &RemotePeer, key: RemoteKey, at: u64, into: &mut Buffers) -> Result<(), Refusal> {
+    into.as_mut_slice().iter_mut().try_fold(at, |at, buffer| {
+        peer.read(key, at, buffer)?;
+        Ok(at.saturating_add(buffer.len() as u64))
+    })?;
+    Ok(())
 }
 
 fn change(peer: &RemotePeer, key: RemoteKey, offset: u64, op: AtomicOp) -> Result<u64, Refusal> {

@@ -4,9 +4,9 @@ use super::Faults;
 use super::faults::{draw_delay, happens};
 use crate::fabric::{Fabric, Link, Sink};
 use crate::proto::{
-    DoneStatus, Frame, LinkId, LinkKind, OpKind, Path, RdmaDone, RdmaWork, Transmission,
+    DoneStatus, Frame, Greeting, LinkId, LinkKind, Path, RdmaDone, RdmaWork, Transmission,
 };
-use crate::wire::FRAGMENT_LEN;
+use crate::wire::{Connect, FRAGMENT_LEN};
 use mr_core::{Clock, Time};
 use mr_mock::{MockHca, RemotePeer};
 use rand_chacha::ChaCha8Rng;
@@ -41,6 +41,8 @@ pub(super) struct State {
     departures: u64,
     pub(super) cut: HashSet<(IpAddr, IpAddr)>,
     pub(super) trace: Option<Trace>,
+    /// Frames that were sent although no buffer was granted for them.
+    breaches: u64,
 }
 
 struct Node {
@@ -52,6 +54,10 @@ struct Node {
 pub(super) struct Pair {
     pub(super) path: Path,
     pub(super) ends: [End; 2],
+    /// What the side that has dialled says, and then what the other has answered.
+    pub(super) said: Vec<u8>,
+    /// Loses nothing in the middle and says nothing twice, as a reliable connection of an HCA.
+    reliable: bool,
 }
 
 /// One end: side 0 has dialled.
@@ -65,12 +71,16 @@ pub(super) struct End {
     /// Bytes that are left of a congestion map to this end, and whether it is lost.
     map_left: usize,
     map_lost: bool,
+    /// Frames that this end may still send; `None` where nobody counts.
+    granted: Option<u64>,
 }
 
 /// Something that will happen.
 pub(super) enum Happening {
     Dialled(u64),
-    Opened(u64),
+    Answered(u64),
+    Established(u64),
+    Rejected(Weak<dyn Sink>, LinkId, Vec<u8>),
     Frame(u64, usize, Frame),
     /// An operation of an end arrives at the other.
     Rdma(u64, usize, Weak<dyn Sink>, RdmaWork),
@@ -84,6 +94,7 @@ pub struct MockFabric {
     net: Arc<Net>,
     hca: Option<MockHca>,
     mine: Mutex<Vec<IpAddr>>,
+    kind: LinkKind,
 }
 
 /// One end of a link, for the host there.
@@ -107,6 +118,7 @@ impl MockNetwork {
             departures: 0,
             cut: HashSet::new(),
             trace: None,
+            breaches: 0,
         };
         let net = Net {
             state: Mutex::new(state),
@@ -118,10 +130,21 @@ impl MockNetwork {
 
     /// A place for a host; with an HCA its memory can be reached by RDMA.
     pub fn fabric(&self, hca: Option<MockHca>) -> MockFabric {
+        let kind = LinkKind {
+            fragment: FRAGMENT_LEN,
+            greeting: Greeting::Probe,
+            always_acks: true,
+            packets_per_ack: 8,
+            rdma: hca.is_some(),
+            fences: false,
+            receive_ring: 0,
+            smaller_dials: false,
+        };
         MockFabric {
             net: Arc::clone(&self.net),
             hca,
             mine: Mutex::new(Vec::new()),
+            kind,
         }
     }
 
@@ -151,6 +174,11 @@ impl MockNetwork {
     /// Calls `trace` with everything that happens in the network, in words.
     pub fn set_trace(&self, trace: impl Fn(Time, &str) + Send + 'static) {
         self.net.lock().trace = Some(Box::new(trace));
+    }
+
+    /// Frames so far that were sent although credits were counted and none was left.
+    pub fn credit_breaches(&self) -> u64 {
+        self.net.lock().breaches
     }
 
     /// When the next thing happens.
@@ -215,7 +243,18 @@ impl State {
         }
     }
 
-    pub(super) fn sink(&self, ip: IpAddr) -> Option<Weak<dyn Sink>> {
+    /// Ends a link before it was one, by a refusal of the side that was dialled.
+    pub(super) fn reject(&mut self, now: Time, number: u64, reason: Vec<u8>) {
+        let end = self.pairs.get_mut(&number).map(|pair| &mut pair.ends[0]);
+        let dialled = end.and_then(|end| Some((Weak::clone(&end.sink), end.id.take()?)));
+        let at = self.arrival(now, number, 0);
+        self.end_pair(now, number, "rejected");
+        if let Some((sink, id)) = dialled {
+            self.schedule(at, Happening::Rejected(sink, id, reason));
+        }
+    }
+
+    fn sink(&self, ip: IpAddr) -> Option<Weak<dyn Sink>> {
         self.nodes.get(&ip).map(|node| Weak::clone(&node.sink))
     }
 
@@ -228,7 +267,8 @@ impl State {
     fn mistreat(&mut self, now: Time, number: u64, side: usize, mut frame: Frame) -> Option<Frame> {
         let unnumbered = frame.header[..8] == [0; 8];
         let probe = frame.header[20..24] != [0; 4];
-        if unnumbered && !probe && self.loses_control(number, side, &frame) {
+        let reliable = self.pairs.get(&number).is_some_and(|pair| pair.reliable);
+        if unnumbered && !probe && !reliable && self.loses_control(number, side, &frame) {
             self.tell(now, || format!("link {number}: a control frame is lost"));
             return None;
         }
@@ -237,7 +277,7 @@ impl State {
             return None;
         }
         let whole = frame.payload.len() == message_len(&frame);
-        if whole && !unnumbered && happens(&mut self.random, self.faults.duplicate) {
+        if whole && !unnumbered && !reliable && happens(&mut self.random, self.faults.duplicate) {
             self.tell(now, || format!("link {number}: a message is doubled"));
             let at = self.arrival(now, number, side);
             self.schedule(at, Happening::Frame(number, side, frame.clone()));
@@ -288,12 +328,46 @@ impl State {
                 self.schedule(at, Happening::Rdma(number, side, sink, work));
             }
             Transmission::Frame(frame) if self.pairs.contains_key(&number) => {
+                self.spend_credit(number, side);
                 if let Some(frame) = self.mistreat(now, number, other, frame) {
                     let at = self.arrival(now, number, other);
                     self.schedule(at, Happening::Frame(number, other, frame));
                 }
             }
             Transmission::Frame(_) => {}
+        }
+    }
+
+    /// Both sides have said how many buffers they have, or not.
+    pub(super) fn count_credits(&mut self, number: u64, answer: &[u8]) {
+        let Some(pair) = self.pairs.get_mut(&number) else {
+            return;
+        };
+        let credit = |said: &[u8]| Connect::decode(said).map_or(0, |said| u64::from(said.credit));
+        let granted = [credit(answer), credit(&pair.said)];
+        if granted.iter().all(|&granted| granted > 0) {
+            pair.ends[0].granted = Some(granted[0]);
+            pair.ends[1].granted = Some(granted[1]);
+        }
+        pair.said = answer.to_vec();
+    }
+
+    fn spend_credit(&mut self, number: u64, side: usize) {
+        let pair = self.pairs.get_mut(&number);
+        let Some(granted) = pair.and_then(|pair| pair.ends[side].granted.as_mut()) else {
+            return;
+        };
+        match granted.checked_sub(1) {
+            Some(left) => *granted = left,
+            None => self.breaches += 1,
+        }
+    }
+
+    /// The header of a frame that arrives at an end grants it more.
+    pub(super) fn take_grant(&mut self, number: u64, side: usize, frame: &Frame) {
+        let pair = self.pairs.get_mut(&number);
+        if let Some(granted) = pair.and_then(|pair| pair.ends[side].granted.as_mut()) {
+            *granted += u64::from(frame.header[25]);
         }
     }
 
@@ -312,20 +386,25 @@ impl State {
     }
 }
 
+impl MockFabric {
+    /// The same place with links like those of RDS over InfiniBand: introductions go with the dial, a
+    /// link has `ring` receive buffers at each end, and nothing is lost in the middle or said twice.
+    #[must_use]
+    pub fn like_infiniband(mut self, ring: u32) -> Self {
+        self.kind.greeting = Greeting::Connect;
+        self.kind.fences = true;
+        self.kind.receive_ring = ring;
+        self
+    }
+}
+
 impl Fabric for MockFabric {
     fn name(&self) -> &'static str {
         "mock"
     }
 
     fn kind(&self) -> LinkKind {
-        LinkKind {
-            fragment: FRAGMENT_LEN,
-            greets: true,
-            always_acks: true,
-            packets_per_ack: 8,
-            rdma: self.hca.is_some(),
-            smaller_dials: false,
-        }
+        self.kind
     }
 
     fn listen(&self, ip: IpAddr, sink: Weak<dyn Sink>) -> Result<(), String> {
@@ -344,7 +423,7 @@ impl Fabric for MockFabric {
         Ok(())
     }
 
-    fn dial(&self, id: LinkId, path: Path, sink: Weak<dyn Sink>) {
+    fn dial(&self, id: LinkId, path: Path, introduction: Vec<u8>, sink: Weak<dyn Sink>) {
         let now = self.net.clock.now();
         let mut state = self.net.lock();
         state.next_pair += 1;
@@ -356,9 +435,16 @@ impl Fabric for MockFabric {
             last: now,
             map_left: 0,
             map_lost: false,
+            granted: None,
         };
         let ends = [end(Weak::clone(&sink), Some(id)), end(sink, None)];
-        state.pairs.insert(number, Pair { path, ends });
+        let pair = Pair {
+            path,
+            ends,
+            said: introduction,
+            reliable: self.kind.greeting == Greeting::Connect,
+        };
+        state.pairs.insert(number, pair);
         state.tell(now, || format!("link {number} {path}: dialled"));
         let at = now + state.delay();
         state.schedule(at, Happening::Dialled(number));
@@ -424,13 +510,5 @@ fn message_len(frame: &Frame) -> usize {
 
 /// The answer to an operation whose link has ended.
 pub(super) fn flushed(work: RdmaWork) -> RdmaDone {
-    let buffer = match work.kind {
-        OpKind::Write(buffer) | OpKind::Read(buffer) => buffer,
-        OpKind::Atomic(_) => Vec::new(),
-    };
-    RdmaDone {
-        op: work.op,
-        status: DoneStatus::Flushed,
-        buffer,
-    }
+    work.end(DoneStatus::Flushed)
 }

@@ -19,7 +19,7 @@ pub(super) fn run(config: &TcpConfig, id: LinkId, path: Path, sink: &Weak<dyn Si
     match outcome {
         Ok(Some(link)) => {
             let host = sink.upgrade();
-            let wanted = host.is_some_and(|host| host.opened(id, Arc::clone(&link) as _));
+            let wanted = host.is_some_and(|host| host.opened(id, &[], Arc::clone(&link) as _));
             if wanted {
                 link.run(id);
             } else {

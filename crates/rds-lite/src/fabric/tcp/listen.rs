@@ -83,8 +83,8 @@ fn accept(config: &TcpConfig, socket: Socket, path: Path, sink: &Weak<dyn Sink>)
         Ok(link) => link,
         Err(error) => return tracing::warn!(%path, %error, "a connection could not be used"),
     };
-    match host.accepted(path, Arc::clone(&link) as _) {
-        Some(id) => link.run_in_thread(id),
-        None => link.reset(),
+    match host.asked(path, &[]) {
+        Ok((id, _)) if host.opened(id, &[], Arc::clone(&link) as _) => link.run_in_thread(id),
+        Ok(_) | Err(_) => link.reset(),
     }
 }

@@ -450,8 +450,9 @@ impl Task {
             Notification::Rdma {
                 token,
                 status,
-                buffer,
+                buffers,
             } => {
+                let buffer = buffers.into_first();
                 if status != Status::Success {
                     return Err(format!("RDMA operation {token} ended with {status:?}"));
                 }
