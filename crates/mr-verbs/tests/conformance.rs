@@ -18,6 +18,17 @@ mod registration {
     mr_core::conformance!(harness);
 }
 
+mod registration_zero_based {
+    use crate::common::Verbs;
+    use mr_verbs::RegistrationBackend;
+
+    fn harness() -> Result<Verbs<RegistrationBackend>, String> {
+        Verbs::new(false, |rig| RegistrationBackend::zero_based(&rig.domain))
+    }
+
+    mr_core::conformance!(harness);
+}
+
 mod window_1 {
     use crate::common::Verbs;
     use mr_verbs::Window1Backend;

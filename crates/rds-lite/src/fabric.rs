@@ -2,11 +2,12 @@
 //!
 //! A [`Fabric`] makes [`Link`]s and tells a [`Sink`] (the host) what happens on them. The same
 //! protocol runs over each: [`mock`] is in process, over mock HCAs, with faults; [`tcp`] is RDS/TCP,
-//! without RDMA. A fabric with verbs has the same calls: frames are its SENDs, [`RdmaWork`] its
-//! RDMA work requests, and [`Fabric::dial`] its connection manager.
+//! without RDMA; and `verbs`, with the feature of this name, is RDS over InfiniBand.
 
 pub mod mock;
 pub mod tcp;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 
 use crate::proto::{Buf, LinkId, LinkKind, Path, RdmaDone, Transmission};
 use bytes::Bytes;

@@ -301,6 +301,9 @@ impl Connection {
     /// Posts up to `count` receives into slots whose frames have been polled. Says how many; none
     /// when the connection is over.
     pub fn repost(&self, count: u32) -> u32 {
+        if self.inner.is_broken() {
+            return 0;
+        }
         self.inner.try_repost(count).unwrap_or_else(|error| {
             tracing::warn!(%error, "receives");
             self.inner.end(Over::Failed(Status::Flushed));

@@ -69,7 +69,7 @@ impl CmId {
     pub(crate) fn bind(&self, addr: SocketAddrV4) -> Result<(), Error> {
         // SAFETY: the identifier exists while `self` does.
         unsafe { sys::bind(self.id, addr) }.map_err(|errno| match errno {
-            Errno::ENODEV => Error::NoDeviceAt {
+            Errno::ENODEV | Errno::EADDRNOTAVAIL => Error::NoDeviceAt {
                 addr: *addr.ip(),
                 errno,
             },

@@ -120,6 +120,7 @@ fn show(options: &Options, host: &Value, out: &mut impl Write) -> Result<()> {
             "next_tx_seq",
             "next_rx_seq",
             "links",
+            "version",
             "flags",
         ];
         table(

@@ -5,6 +5,7 @@ mod ping;
 mod setup;
 mod snapshot;
 mod stress;
+mod verbs;
 
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};

@@ -2,8 +2,7 @@
 
 use crate::Verdict;
 use crate::setup::{
-    Common, FabricName, Format, PoolOptions, fabric, mock_hosts, own_address, parse_seconds,
-    tcp_host,
+    Common, FabricName, Format, PoolOptions, fabric, host, mock_hosts, own_address, parse_seconds,
 };
 use anyhow::{Context, Result};
 use clap::Args;
@@ -41,9 +40,9 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<Verdict> {
         fabric(&options.common, options.address.is_some())?,
         options.address,
     ) {
-        (FabricName::Tcp, Some(peer)) => {
+        (fabric @ (FabricName::Tcp | FabricName::Verbs), Some(peer)) => {
             let own = own_address(options.source, peer)?;
-            let host = tcp_host(&options.common, |_| {})?;
+            let host = host(fabric, &options.common, &options.pool, own, |_| {})?;
             ping(options, &host, own, peer, out)
         }
         _ => {

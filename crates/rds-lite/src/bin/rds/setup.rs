@@ -21,6 +21,8 @@ pub(crate) enum FabricName {
     Mock,
     /// RDS/TCP, without RDMA
     Tcp,
+    /// RDS over an RDMA device, with RDMA
+    Verbs,
 }
 
 /// How output is written.
@@ -44,16 +46,20 @@ pub(crate) struct Common {
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 
-    /// TCP port of RDS/TCP, the same on all hosts
-    #[arg(long, value_name = "PORT", default_value_t = rds_lite::wire::TCP_PORT)]
-    pub(crate) rds_port: u16,
+    /// Port of RDS, the same on all hosts [default: 16385 over TCP, 18634 over verbs]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) rds_port: Option<u16>,
+
+    /// The RDMA device of --fabric verbs [default: the one that has this host's address]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
 
     /// Serve a snapshot of this process's state to `rds info` at this address and port
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) info: Option<std::net::SocketAddr>,
 }
 
-/// The pool of a mock host.
+/// The pool of a host with RDMA.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PoolOptions {
     /// When do keys die: see `mr-policies`, e.g. "immediate", "use-once,threshold=25%"
@@ -76,21 +82,33 @@ pub(crate) fn fabric(common: &Common, has_address: bool) -> Result<FabricName> {
         (None, true) => Ok(FabricName::Tcp),
         (Some(FabricName::Mock), true) => {
             bail!(
-                "the mock fabric is within one process: leave out the addresses, or use --fabric tcp"
+                "the mock fabric is within one process: leave out the addresses, or use --fabric tcp or verbs"
             )
         }
-        (Some(FabricName::Tcp), false) => {
+        (Some(FabricName::Tcp | FabricName::Verbs), false) => {
             bail!(
-                "RDS/TCP needs addresses: give -r for this host, and -s for the other on one side"
+                "a network needs addresses: give -r for this host, and -s for the other on one side"
             )
         }
         (Some(fabric), _) => Ok(fabric),
     }
 }
 
-pub(crate) fn tcp_host(common: &Common, configure: impl FnOnce(&mut Config)) -> Result<Host> {
+/// A host of a network, with the address `own`.
+pub(crate) fn host(
+    fabric: FabricName,
+    common: &Common,
+    pool: &PoolOptions,
+    own: IpAddr,
+    configure: impl FnOnce(&mut Config),
+) -> Result<Host> {
+    if fabric == FabricName::Verbs {
+        return crate::verbs::host(common, pool, own, configure);
+    }
     let mut config = TcpConfig::default();
-    config.port = common.rds_port;
+    if let Some(port) = common.rds_port {
+        config.port = port;
+    }
     let host = Host::builder(TcpFabric::new(config)).configure(configure);
     host.build().context("cannot start a host")
 }

@@ -42,6 +42,8 @@ pub(crate) fn of(host: &Host) -> Value {
                 "next_tx_seq": conn.next_tx_seq,
                 "next_rx_seq": conn.next_rx_seq,
                 "links": conn.links,
+                "version": conn.version.to_string(),
+                "credits": conn.credits,
             })
         })
         .collect();

@@ -9,14 +9,13 @@ mod task;
 
 pub(crate) use options::Options;
 
-use crate::setup::{FabricName, fabric, mock_hosts, own_address, tcp_host};
+use crate::setup::{FabricName, fabric, host, mock_hosts, own_address};
 use crate::{Verdict, snapshot};
 use anyhow::{Context, Result};
 use control::Control;
 use mr_core::{Clock, SystemClock};
 use options::Load;
 use rds_lite::Host;
-use rds_lite::proto::Config;
 use report::{Reporter, Totals};
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -51,9 +50,9 @@ pub(crate) fn run(options: Options, out: &mut impl Write) -> Result<Verdict> {
             load.verify = true;
             embedded(&options, &load, out)
         }
-        FabricName::Tcp => match options.send_address {
-            Some(peer) => active(&options, &load, peer, out),
-            None => passive(&options, out),
+        network => match options.send_address {
+            Some(peer) => active(&options, &load, network, peer, out),
+            None => passive(&options, network, out),
         },
     }
 }
@@ -75,12 +74,20 @@ fn embedded(options: &Options, load: &Load, out: &mut impl Write) -> Result<Verd
 }
 
 /// The side that names the load and begins.
-fn active(options: &Options, load: &Load, peer: IpAddr, out: &mut impl Write) -> Result<Verdict> {
-    load.check_without_rdma()?;
+fn active(
+    options: &Options,
+    load: &Load,
+    network: FabricName,
+    peer: IpAddr,
+    out: &mut impl Write,
+) -> Result<Verdict> {
+    load.check_on(network)?;
     let own = own_address(options.receive_address, peer)?;
     let mut control = Control::connect(own, SocketAddr::new(peer, options.port), options)?;
     control.send(load)?;
-    let host = tcp_host(&options.common, |config| load.configure(config))?;
+    let host = host(network, &options.common, &options.pool, own, |config| {
+        load.configure(config);
+    })?;
     if let Some(addr) = options.common.info {
         snapshot::serve(addr, vec![host.clone()])?;
     }
@@ -108,16 +115,16 @@ fn active(options: &Options, load: &Load, peer: IpAddr, out: &mut impl Write) ->
 }
 
 /// The side that waits for a load.
-fn passive(options: &Options, out: &mut impl Write) -> Result<Verdict> {
+fn passive(options: &Options, network: FabricName, out: &mut impl Write) -> Result<Verdict> {
     let own = options
         .receive_address
         .context("give -r for this host's address")?;
     let mut control = Control::accept(SocketAddr::new(own, options.port))?;
     let load: Load = control.receive()?;
     load.check()?;
-    load.check_without_rdma()?;
-    let host = tcp_host(&options.common, |config: &mut Config| {
-        load.configure(config)
+    load.check_on(network)?;
+    let host = host(network, &options.common, &options.pool, own, |config| {
+        load.configure(config);
     })?;
     if let Some(addr) = options.common.info {
         snapshot::serve(addr, vec![host.clone()])?;

@@ -4,10 +4,12 @@ use super::*;
 
 const TCP: LinkKind = LinkKind {
     fragment: 1 << 20,
-    greets: true,
+    greeting: Greeting::Probe,
     always_acks: false,
     packets_per_ack: 64,
     rdma: false,
+    fences: false,
+    receive_ring: 0,
     smaller_dials: true,
 };
 
@@ -29,7 +31,8 @@ impl Script {
         let mut core = Core::new(config, TCP).unwrap();
         let sock = core.bind(addr(1)).unwrap();
         let now = Time::from_nanos(1);
-        let link = core.accepted(now, Self::path()).unwrap();
+        let (link, _) = core.asked(now, Self::path(), &[]).unwrap();
+        assert!(core.opened(now, link, &[]));
         Self {
             core,
             sock,

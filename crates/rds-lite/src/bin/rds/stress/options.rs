@@ -1,7 +1,7 @@
 //! The flags of rds-stress, and the load that they describe.
 
 use super::header::HEADER;
-use crate::setup::{Common, PoolOptions, parse_seconds, parse_size};
+use crate::setup::{Common, FabricName, PoolOptions, parse_seconds, parse_size};
 use anyhow::{Result, bail, ensure};
 use clap::{ArgAction, Args};
 use rds_lite::proto::Config;
@@ -164,10 +164,10 @@ impl Load {
         Ok(())
     }
 
-    pub(crate) fn check_without_rdma(&self) -> Result<()> {
+    pub(crate) fn check_on(&self, network: FabricName) -> Result<()> {
         ensure!(
-            self.rdma_bytes == 0,
-            "-D: RDS/TCP has no RDMA; leave out the addresses for the mock fabric"
+            self.rdma_bytes == 0 || network != FabricName::Tcp,
+            "-D: RDS/TCP has no RDMA; use --fabric verbs, or leave out the addresses for the mock fabric"
         );
         Ok(())
     }
