@@ -4,6 +4,7 @@ mod kernel;
 mod lite;
 
 pub use kernel::KernelStack;
+pub(crate) use kernel::{load, unload};
 pub use lite::LiteStack;
 
 use std::collections::BTreeMap;
