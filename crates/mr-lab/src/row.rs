@@ -1,6 +1,6 @@
 //! One answer: what a policy costs and exposes under a load on a preset.
 
-use crate::sim::Outcome;
+use crate::sim::outcome::Outcome;
 use mr_core::{Exposure, PoolStats};
 use mr_mock::Preset;
 use mr_policies::Policy;

@@ -1,5 +1,6 @@
 //! `a,b`: two policies at once.
 
+use crate::strictest::{shorter, stricter};
 use crate::{contradiction, text};
 use mr_core::{
     AtRelease, FlushDecision, InvalidationPolicy, PolicyError, PoolLimits, ReleasedRegion,
@@ -95,19 +96,6 @@ impl<A: fmt::Display, B: fmt::Display> fmt::Display for And<A, B> {
     }
 }
 
-/// The stricter opinion, if any.
-pub(crate) fn stricter(a: Option<AtRelease>, b: Option<AtRelease>) -> Option<AtRelease> {
-    a.max(b)
-}
-
-/// The smaller bound, if any.
-pub(crate) fn shorter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,17 +125,6 @@ mod tests {
         capabilities.remap = Remap::LeavesPrevious;
         capabilities.tag_bits = 8;
         PoolLimits::new(5000, &capabilities)
-    }
-
-    #[test]
-    fn the_strictest_wins_at_release() {
-        use AtRelease::{Invalidate, Retire, Reuse};
-        let all = [None, Some(Reuse), Some(Retire), Some(Invalidate)];
-        for (i, a) in all.into_iter().enumerate() {
-            for (j, b) in all.into_iter().enumerate() {
-                assert_eq!(stricter(a, b), all[i.max(j)]);
-            }
-        }
     }
 
     #[test]

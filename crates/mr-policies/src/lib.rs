@@ -65,6 +65,7 @@ pub mod quantity;
 mod range;
 #[cfg(feature = "serde")]
 mod serde;
+mod strictest;
 mod text;
 mod threshold;
 mod use_n;

@@ -1,6 +1,6 @@
 //! The type for those who have their policy as text.
 
-use crate::and::{shorter, stricter};
+use crate::strictest::{shorter, stricter};
 use crate::{Adaptive, Immediate, MaxExposure, Named, Periodic, Threshold, UseN, UseOnce};
 use mr_core::{
     AtRelease, FlushDecision, InvalidationPolicy, PolicyError, PoolLimits, ReleasedRegion,

@@ -63,6 +63,12 @@ pub trait Link: Send + Sync {
 
     /// Ends the link. The sink is told nothing more of it, except for the ends of RDMA operations.
     fn close(&self);
+
+    /// Bytes of all frames that the peer's side of the fabric has, also when the link has ended; rather
+    /// too few than too many. `None` if the fabric cannot tell: where every peer acknowledges nobody asks.
+    fn arrived(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A frame that has arrived.

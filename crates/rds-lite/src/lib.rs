@@ -10,7 +10,7 @@
 //! It is not: a socket of the operating system (`AF_RDS`), nor a way to make the network reliable
 //! against peers that lie.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod fabric;
 mod host;

@@ -15,8 +15,8 @@ use crate::process::{announce, capture, cargo};
 /// The member whose tests need an RDMA device.
 const SUITE: &str = "mr-verbs";
 
-/// What else has a test for one: the member, its test, and the feature without which there is none.
-const OTHER_TEST: (&str, &str, &str) = ("mr-lab", "measure", FEATURE);
+/// What else has a test for one: the member and its test; the feature makes it one.
+const OTHER_TESTS: [(&str, &str); 2] = [("mr-lab", "measure"), ("rds-lite", "verbs")];
 
 /// The feature that gives a member's programs a real device.
 const FEATURE: &str = "verbs";
@@ -78,13 +78,14 @@ pub(super) fn suite(workspace: &Workspace, release: bool) -> Result<Vec<Program>
             "this workspace has no member {SUITE}, so there is no suite to run; give a command after `--`"
         );
     }
-    let (member, test, feature) = OTHER_TEST;
-    let all = ["-p", SUITE];
-    let other = ["-p", member, "--features", feature, "--test", test];
+    let others = OTHER_TESTS.map(|(member, test)| {
+        let what = ["-p", member, "--features", FEATURE, "--test", test];
+        what.to_vec()
+    });
     let mut programs = Vec::new();
-    for what in [&all[..], &other] {
+    for what in [vec!["-p", SUITE]].into_iter().chain(others) {
         let mut build = cargo(&["test", "--locked", "--no-run"]);
-        build.args(what);
+        build.args(&what);
         if release {
             build.arg("--release");
         }

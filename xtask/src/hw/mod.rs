@@ -73,7 +73,7 @@ pub(crate) struct Options {
     #[arg(
         long,
         value_name = "TRANSPORT",
-        value_parser = ["tcp"],
+        value_parser = ["tcp", "verbs"],
         conflicts_with_all = ["command", "device", "vms", "peer_command", "peer_port", "shell", "filter"]
     )]
     interop: Option<String>,

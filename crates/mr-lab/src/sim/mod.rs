@@ -30,6 +30,7 @@ mod engine;
 mod flusher;
 mod hot;
 mod meter;
+pub(crate) mod outcome;
 mod spending;
 
 use crate::LabError;
@@ -48,6 +49,7 @@ use mr_core::{
 };
 use mr_mock::{GhostBuffer, MockHca, Operation, Preset};
 use mr_policies::Policy;
+use outcome::Outcome;
 use spending::Spending;
 use std::collections::VecDeque;
 use std::fmt;
@@ -113,14 +115,6 @@ pub fn run(scenario: &Scenario, preset: &Preset, policy: &Policy) -> Result<Row,
     let closed = pool.flush().map(|()| pool.stats().exposure);
     let closed = closed.map_err(LabError::Flush)?;
     Ok(Row::new(preset, policy, outcome, &stats, &closed))
-}
-
-/// What a run has measured beside the statistics of the pool.
-pub(crate) struct Outcome {
-    pub(crate) elapsed: u64,
-    pub(crate) meter: Meter,
-    pub(crate) costs: mr_mock::Costs,
-    pub(crate) flushing: u64,
 }
 
 /// The state of a run.

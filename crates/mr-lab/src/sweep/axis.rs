@@ -1,9 +1,8 @@
 //! `threshold=10..4000`: a parameter and its values.
 
-use super::parameter::{Kind, Parameter};
+use super::parameter::Parameter;
+use super::value::{Kind, Value};
 use crate::LabError;
-use mr_policies::quantity::{self, BYTES, KEY_TIME, TIME, Unit};
-use std::fmt;
 
 /// The most values of one axis.
 const MOST_VALUES: usize = 1000;
@@ -15,13 +14,6 @@ pub struct Axis {
     pub parameter: Parameter,
     /// Over what, all different.
     pub values: Vec<Value>,
-}
-
-/// A value of a parameter: a whole number of the smallest unit of its kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Value {
-    pub(super) number: u64,
-    kind: Kind,
 }
 
 impl Axis {
@@ -83,51 +75,6 @@ fn range(from: u64, to: u64, kind: Kind, points: usize) -> Result<Vec<u64>, Stri
 fn three_digits(value: f64) -> u64 {
     let unit = 10_f64.powf((value.log10().floor() - 2.0).max(0.0));
     ((value / unit).round() * unit) as u64
-}
-
-impl Kind {
-    const fn units(self) -> Option<&'static [Unit]> {
-        match self {
-            Self::Time => Some(TIME),
-            Self::Bytes => Some(BYTES),
-            Self::KeyTime => Some(KEY_TIME),
-            Self::Count | Self::Doubling => None,
-        }
-    }
-
-    fn parse(self, text: &str) -> Result<u64, String> {
-        match self.units() {
-            Some(units) => quantity::parse(text, units).map_err(|bad| {
-                let example = quantity::show(1, units);
-                format!(
-                    "{text:?}: {}; allowed: a number with a unit, such as {example}",
-                    bad.reason
-                )
-            }),
-            None => text
-                .parse()
-                .map_err(|_| format!("{text:?}: allowed: a whole number")),
-        }
-    }
-}
-
-impl Value {
-    /// In seconds, bytes, key-seconds, or as a count.
-    pub fn in_base_units(&self) -> f64 {
-        match self.kind {
-            Kind::Time | Kind::KeyTime => self.number as f64 / 1e9,
-            Kind::Bytes | Kind::Count | Kind::Doubling => self.number as f64,
-        }
-    }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind.units() {
-            Some(units) => quantity::show(self.number, units).fmt(f),
-            None => self.number.fmt(f),
-        }
-    }
 }
 
 #[cfg(test)]

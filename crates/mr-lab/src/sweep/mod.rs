@@ -5,9 +5,11 @@
 
 mod axis;
 mod parameter;
+mod value;
 
-pub use axis::{Axis, Value};
+pub use axis::Axis;
 pub use parameter::Parameter;
+pub use value::Value;
 
 use crate::LabError;
 use crate::answer::Question;

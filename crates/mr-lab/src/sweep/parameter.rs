@@ -1,6 +1,6 @@
 //! What can be swept: numbers of the scenario, of policies, and of presets.
 
-use super::axis::Value;
+use super::value::{Kind, Value};
 use crate::LabError;
 use crate::scenario::{Load, Scenario};
 use crate::size::Sizes;
@@ -23,17 +23,6 @@ enum Of {
     Policy(Kind),
     /// The figure of this name.
     Preset(&'static str),
-}
-
-/// How a number is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Count,
-    /// A count of which only doublings make sense.
-    Doubling,
-    Time,
-    Bytes,
-    KeyTime,
 }
 
 #[derive(Debug)]

@@ -48,8 +48,33 @@ fn build(transport: Transport, port: Option<u16>) -> Result<Host> {
             config.port = port.unwrap_or(config.port);
             Ok(Host::builder(TcpFabric::new(config)).build()?)
         }
-        Transport::Verbs => bail!("this program was built without verbs for rds-lite"),
+        Transport::Verbs => build_on_device(port),
     }
+}
+
+/// A host on the first RDMA device, with a pool whose keys live on for a while.
+#[cfg(feature = "verbs")]
+fn build_on_device(port: Option<u16>) -> Result<Host> {
+    use mr_core::Pool;
+    use mr_policies::{MaxExposure, PolicyExt, UseOnce};
+    use mr_verbs::{Device, Domain, RegistrationBackend};
+    use rds_lite::fabric::verbs::{VerbsConfig, VerbsFabric};
+    use rds_lite::rdma::PoolRegions;
+
+    let domain = Domain::new(&Device::open_first()?)?;
+    let policy = UseOnce.and(MaxExposure::new(Duration::from_millis(100))?);
+    let pool = Pool::builder(RegistrationBackend::zero_based(&domain), policy);
+    let pool = pool.capacity(256).build::<Vec<u8>>()?;
+    let mut config = VerbsConfig::default();
+    config.port = port.unwrap_or(config.port);
+    let fabric = VerbsFabric::new(&domain, config);
+    let regions = PoolRegions::new(Arc::new(pool));
+    Ok(Host::builder(fabric).regions(regions).build()?)
+}
+
+#[cfg(not(feature = "verbs"))]
+fn build_on_device(_port: Option<u16>) -> Result<Host> {
+    bail!("this program was built without the feature verbs")
 }
 
 impl Stack for LiteStack {

@@ -11,6 +11,7 @@
 mod dial;
 mod link;
 mod listen;
+mod queue;
 mod reader;
 
 use crate::fabric::{Fabric, Sink};

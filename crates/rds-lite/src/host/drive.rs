@@ -63,6 +63,7 @@ impl Shared {
                     Some(held) => held.push(id),
                     None => self.send_on(id),
                 },
+                Event::Look(id) => self.look(id),
                 Event::Readable(sock) => {
                     // A batch of messages to one socket wakes it once.
                     if last_readable.replace(sock) != Some(sock)
@@ -87,6 +88,15 @@ impl Shared {
     fn send_on(&self, id: LinkId) {
         if let Some(open) = self.links.get(id) {
             open.send(self, id);
+        }
+    }
+
+    /// Tells the core how much of a link has arrived.
+    fn look(&self, id: LinkId) {
+        if let Some(open) = self.links.get(id) {
+            let bytes = open.arrived();
+            let now = self.clock.now();
+            self.with(|core| core.arrived(now, id, bytes));
         }
     }
 
@@ -194,6 +204,8 @@ impl Sink for Shared {
     }
 
     fn lost(&self, id: LinkId) {
+        // What has arrived on it is not to be sent on the next.
+        self.look(id);
         let now = self.clock.now();
         self.links.remove(id);
         self.with(|core| core.lost(now, id));

@@ -60,6 +60,10 @@ impl OpenLink {
         self.link.close();
     }
 
+    pub(crate) fn arrived(&self) -> Option<u64> {
+        self.link.arrived()
+    }
+
     pub(crate) fn note_writable(&self) {
         self.writable.fetch_add(1, Ordering::SeqCst);
     }

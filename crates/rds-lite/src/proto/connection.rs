@@ -17,7 +17,7 @@ pub struct LinkKind {
     /// How two sides tell each other who they are.
     pub greeting: Greeting,
     /// Whether every peer acknowledges. If not, those do that put checksums on their headers; what
-    /// goes to the others counts as arrived when the fabric has taken it.
+    /// goes to the others counts as arrived when the fabric says that the peer's side of it has it.
     pub always_acks: bool,
     /// Messages between two that ask for an acknowledgement, unless the host says otherwise.
     pub packets_per_ack: u32,
@@ -100,6 +100,8 @@ pub(crate) struct Connection {
     pub(crate) credits: Credits,
     /// The fabric takes no more for now.
     pub(crate) blocked: bool,
+    /// Bytes of all frames of this link.
+    pub(crate) stream: u64,
     pub(crate) packet_budget: u32,
     pub(crate) byte_budget: u64,
     pub(crate) acked: u64,
@@ -129,6 +131,7 @@ pub(crate) struct Connection {
     pub(crate) greet_by: Option<Time>,
     pub(crate) ack_at: Option<Time>,
     pub(crate) ack_by: Option<Time>,
+    pub(crate) look_at: Option<Time>,
     pub(crate) map_at: Option<Time>,
     pub(crate) shed_until: Option<Time>,
     pub(crate) backoff: Option<Duration>,
@@ -157,6 +160,7 @@ impl Connection {
             granted: 0,
             credits: Credits::default(),
             blocked: false,
+            stream: 0,
             packet_budget: config.max_unacked_packets.unwrap_or(kind.packets_per_ack),
             byte_budget: config.max_unacked_bytes,
             acked: 0,
@@ -179,6 +183,7 @@ impl Connection {
             greet_by: None,
             ack_at: None,
             ack_by: None,
+            look_at: None,
             map_at: None,
             shed_until: None,
             backoff: None,
@@ -192,6 +197,17 @@ impl Connection {
         LinkId {
             conn: self.index,
             incarnation: self.incarnation,
+        }
+    }
+
+    /// What is to be acknowledged: the last number that has arrived. To a peer of which nothing tells
+    /// whether it is still the one that was, as a kernel, not before it has sent something on this link:
+    /// a new one would take the number for one of its own, and hear no lower one afterwards.
+    pub(crate) const fn acknowledgement(&self) -> u64 {
+        if self.heard || self.peer_generation.is_some() {
+            self.last_rx
+        } else {
+            0
         }
     }
 
@@ -235,6 +251,7 @@ impl Connection {
             self.greet_by,
             self.ack_at,
             self.ack_by,
+            self.look_at,
             self.map_at,
             self.shed_until,
         ];
@@ -256,6 +273,7 @@ impl Connection {
         self.fence = None;
         self.fence_next = false;
         self.blocked = false;
+        self.stream = 0;
         self.probe_due = false;
         self.map_due = false;
         self.map_rest = Bytes::new();
@@ -266,6 +284,7 @@ impl Connection {
         self.greet_by = None;
         self.ack_at = None;
         self.ack_by = None;
+        self.look_at = None;
         self.ack_tries = 0;
         self.map_at = None;
         self.shed_until = None;

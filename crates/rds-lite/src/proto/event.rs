@@ -51,6 +51,8 @@ pub enum Event {
     Drop(LinkId, DropReason),
     /// Fetch what is to be sent: [`Core::transmit`](crate::proto::Core::transmit).
     Transmit(LinkId),
+    /// Ask the fabric how much of this link has arrived: [`Core::arrived`](crate::proto::Core::arrived).
+    Look(LinkId),
     /// A socket has something to be received.
     Readable(SockId),
     /// A socket may send again.

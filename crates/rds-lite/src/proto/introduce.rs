@@ -84,7 +84,7 @@ impl Core {
             version,
             minors: Version::MINORS,
             tos: 0,
-            ack: conn.last_rx,
+            ack: conn.acknowledgement(),
             credit: if counts { self.kind.receive_ring } else { 0 },
             generations: Some(Generations {
                 own: self.generation,

@@ -119,6 +119,12 @@ impl Core {
             if due(self.conns[index].ack_by) {
                 self.miss_ack(now, index);
             }
+            if due(self.conns[index].look_at) {
+                let conn = &mut self.conns[index];
+                conn.look_at = None;
+                let link = conn.link();
+                self.events.push(Event::Look(link));
+            }
             if due(self.conns[index].map_at) {
                 self.refresh_map(now, index);
             }
@@ -222,7 +228,7 @@ impl Core {
         conn.attempts = 0;
         conn.backoff = None;
         // What the peer is about to send again may have arrived.
-        conn.ack_due |= conn.last_rx != 0;
+        conn.ack_due |= conn.acknowledgement() != 0;
         self.announce_map(now, index);
         self.wants_transmit(index as u32);
     }

@@ -111,6 +111,8 @@ pub(crate) struct Outgoing {
     pub(crate) ext: ExtArea,
     pub(crate) op: OpStage,
     pub(crate) again: bool,
+    /// Where it ended among the bytes of the link that it was last sent on.
+    pub(crate) end: u64,
 }
 
 impl Outgoing {
@@ -141,6 +143,7 @@ impl Outgoing {
             ext,
             op: OpStage::None,
             again: false,
+            end: 0,
         }
     }
 }

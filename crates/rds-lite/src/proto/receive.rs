@@ -7,6 +7,9 @@ use crate::wire::{Flags, HEADER_LEN, Header, HeaderError, MAP_LEN};
 use mr_core::Time;
 use std::time::Duration;
 
+/// How often a link looks whether messages have arrived, if they do.
+const LOOK_SOON: Duration = Duration::from_millis(1);
+
 /// How often a link that sheds looks for room.
 const SHED_PAUSE: Duration = Duration::from_millis(10);
 
@@ -40,9 +43,10 @@ impl Core {
         };
         match Header::decode(header) {
             Ok((header, summed)) => {
-                // Where not every peer acknowledges, those do that sum their headers.
+                if summed && !self.conns[index].peer_acks {
+                    self.expect_acks(now, index);
+                }
                 let conn = &mut self.conns[index];
-                conn.peer_acks |= summed;
                 let held = !conn.credits.allow();
                 let owes = conn.credits.arrived(header.credit);
                 conn.ack_due |= owes;
@@ -158,6 +162,63 @@ impl Core {
     /// Whether messages are being shed on any link.
     pub fn is_shedding(&self) -> bool {
         self.conns.iter().any(|conn| conn.shedding)
+    }
+
+    /// Where not every peer acknowledges, those do that sum their headers.
+    fn expect_acks(&mut self, now: Time, index: usize) {
+        let by = now + self.config.ack_timeout;
+        let conn = &mut self.conns[index];
+        conn.peer_acks = true;
+        conn.look_at = None;
+        if !conn.unacked.is_empty() {
+            conn.ack_by = Some(by);
+            self.arm(by);
+        }
+    }
+
+    /// The peer's side of the fabric has so many bytes of this link; `None`: the fabric cannot tell, and
+    /// all that it has taken counts. For a peer that acknowledges this means nothing.
+    ///
+    /// A kernel over TCP has what its TCP has: it takes messages out as they come.
+    pub fn arrived(&mut self, now: Time, link: LinkId, bytes: Option<u64>) {
+        self.now = self.now.max(now);
+        let Some(index) = self.open_link(link) else {
+            return;
+        };
+        if self.conns[index].peer_acks {
+            return;
+        }
+        let mut progress = false;
+        loop {
+            let conn = &mut self.conns[index];
+            let there = conn
+                .unacked
+                .pop_front_if(|first| bytes.is_none_or(|bytes| first.end <= bytes));
+            let Some(message) = there else {
+                break;
+            };
+            progress = true;
+            conn.acked = message.seq;
+            self.settle(message, MessageFate::Arrived);
+        }
+        if !self.conns[index].unacked.is_empty() {
+            self.look_later(now, index, progress);
+        }
+    }
+
+    /// Arranges for a look at how much has arrived: soon while there is progress, or room is wanted.
+    pub(crate) fn look_later(&mut self, now: Time, index: usize, soon: bool) {
+        let pause = if soon {
+            LOOK_SOON
+        } else {
+            self.config.ack_delay
+        };
+        let conn = &mut self.conns[index];
+        let at = now + pause;
+        if conn.look_at.is_none_or(|earlier| at < earlier) {
+            conn.look_at = Some(at);
+            self.arm(at);
+        }
     }
 
     /// Messages up to `ack` have arrived.

@@ -144,6 +144,7 @@ impl Core {
             ext,
             op,
             again: false,
+            end: 0,
         };
         let charge = outgoing.charge();
         conn.queue.push_back(outgoing);

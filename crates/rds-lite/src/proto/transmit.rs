@@ -1,10 +1,10 @@
 //! From the queue of a connection to the fabric.
 
-use crate::proto::connection::Head;
+use crate::proto::connection::{Connection, Head};
 use crate::proto::outgoing::OpStage;
 use crate::proto::socket::MessageFate;
 use crate::proto::{Core, Event, Frame, LinkId, LinkState, OpKind, Transmission, seq};
-use crate::wire::{Ext, ExtArea, Flags, Header, MAP_LEN, PROBE_PORT};
+use crate::wire::{Ext, ExtArea, Flags, HEADER_LEN, Header, MAP_LEN, PROBE_PORT};
 use bytes::Bytes;
 use mr_core::Time;
 
@@ -32,13 +32,13 @@ impl Core {
         if conn.ack_due && between && !held && into.len() < MAX_FRAMES {
             self.counters.ib_ack_sent += 1;
             let header = Header {
-                ack: conn.last_rx,
+                ack: conn.acknowledgement(),
                 credit: conn.credits.spend(),
                 ..Header::default()
             };
             conn.ack_due = false;
             conn.ack_at = None;
-            into.push(frame(&header, Bytes::new()));
+            conn.push(into, &header, Bytes::new(), false);
         }
         let more = self.conns[index].can_send();
         if !more {
@@ -83,7 +83,8 @@ impl Core {
         let conn = &mut self.conns[index];
         if conn.probe_due {
             conn.probe_due = false;
-            into.push(frame(&self.probe(), Bytes::new()));
+            let probe = self.probe();
+            self.conns[index].push(into, &probe, Bytes::new(), false);
             return Some(0);
         }
         if conn.state != LinkState::Up || conn.blocked || !conn.credits.allow() {
@@ -184,12 +185,13 @@ impl Core {
     ) -> Option<usize> {
         let fragment = self.kind.fragment;
         let conn = &mut self.conns[index];
+        let ack = conn.acknowledgement();
         let head = conn.head.as_mut()?;
         let first = conn.queue.front()?;
         let end = first.payload.len().min(head.sent + fragment);
         let payload = first.payload.slice(head.sent..end);
         let header = Header {
-            ack: conn.last_rx,
+            ack,
             flags: head.flags,
             credit: conn.credits.spend(),
             ..first.header()
@@ -202,12 +204,9 @@ impl Core {
         head.sent = end;
         let fence = std::mem::take(&mut head.fence);
         let len = payload.len();
-        into.push(Transmission::Frame(Frame {
-            header: header.encode(),
-            payload,
-            fence,
-        }));
-        if end == first.payload.len() {
+        let done = end == first.payload.len();
+        conn.push(into, &header, payload, fence);
+        if done {
             self.finish_message(now, index);
         }
         Some(len)
@@ -215,10 +214,11 @@ impl Core {
 
     fn finish_message(&mut self, now: Time, index: usize) {
         let conn = &mut self.conns[index];
-        conn.head = None;
-        let Some(message) = conn.queue.pop_front() else {
+        let flags = conn.head.take().map(|head| head.flags);
+        let Some(mut message) = conn.queue.pop_front() else {
             return;
         };
+        message.end = conn.stream;
         if message.sock.is_none() {
             conn.pongs = conn.pongs.saturating_sub(1);
         }
@@ -230,8 +230,9 @@ impl Core {
                 self.arm(by);
             }
         } else {
-            conn.acked = message.seq;
-            self.settle(message, MessageFate::Arrived);
+            conn.keep_unacked(message);
+            let soon = flags.is_some_and(|flags| flags.contains(Flags::ACK_REQUIRED));
+            self.look_later(now, index, soon);
         }
     }
 
@@ -252,11 +253,11 @@ impl Core {
         let header = Header {
             len: MAP_LEN as u32,
             flags: Flags::CONG_BITMAP,
-            ack: conn.last_rx,
+            ack: conn.acknowledgement(),
             credit: conn.credits.spend(),
             ..Header::default()
         };
-        into.push(frame(&header, payload));
+        conn.push(into, &header, payload, false);
         len
     }
 
@@ -277,10 +278,13 @@ impl Core {
     }
 }
 
-fn frame(header: &Header, payload: Bytes) -> Transmission {
-    Transmission::Frame(Frame {
-        header: header.encode(),
-        payload,
-        fence: false,
-    })
+impl Connection {
+    fn push(&mut self, into: &mut Vec<Transmission>, header: &Header, payload: Bytes, fence: bool) {
+        self.stream += (HEADER_LEN + payload.len()) as u64;
+        into.push(Transmission::Frame(Frame {
+            header: header.encode(),
+            payload,
+            fence,
+        }));
+    }
 }

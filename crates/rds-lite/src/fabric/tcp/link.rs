@@ -1,7 +1,7 @@
 //! One connection: the sending half.
 
 use super::reader::Reader;
-use super::{reset, start_thread};
+use super::{queue, reset, start_thread};
 use crate::fabric::{Link, Sink};
 use crate::proto::{Frame, LinkId, Transmission};
 use crate::wire::HEADER_LEN;
@@ -9,11 +9,16 @@ use socket2::Socket;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 /// Frames per system call: two slices each.
 const FRAMES_AT_ONCE: usize = 64;
+
+/// How long a replaced connection has to hand over what has arrived on it: a second in all.
+const FINISH_GLANCES: u32 = 1000;
+const FINISH_PAUSE: Duration = Duration::from_millis(1);
 
 /// Linux's flags of `send`: return rather than wait; and no signal if the peer is gone.
 const MSG_DONTWAIT: i32 = 0x40;
@@ -28,6 +33,8 @@ pub(super) struct TcpLink {
     /// There is something for the writer, or the link is closed.
     changed: Condvar,
     closed: AtomicBool,
+    /// Bytes that the kernel has taken.
+    taken: AtomicU64,
 }
 
 #[derive(Default)]
@@ -55,6 +62,7 @@ impl TcpLink {
             sending: Mutex::default(),
             changed: Condvar::new(),
             closed: AtomicBool::new(false),
+            taken: AtomicU64::new(0),
         }))
     }
 
@@ -121,7 +129,10 @@ impl TcpLink {
     fn push(&self, sending: &mut Sending, flags: i32) -> bool {
         while !sending.frames.is_empty() && !self.closed.load(Ordering::SeqCst) {
             match self.push_some(sending, flags) {
-                Ok(sent) => sending.advance(sent),
+                Ok(sent) => {
+                    self.taken.fetch_add(sent as u64, Ordering::SeqCst);
+                    sending.advance(sent);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
@@ -195,6 +206,25 @@ impl TcpLink {
     }
 }
 
+/// Waits, bounded, until all that has arrived on a connection is with the host, and ends it. The peer has
+/// replaced it, and knows from its TCP what has arrived: it will not send that again.
+pub(super) fn finish(link: &Weak<TcpLink>) {
+    let open = |link: &Weak<TcpLink>| {
+        link.upgrade()
+            .filter(|link| !link.closed.load(Ordering::SeqCst))
+    };
+    if let Some(link) = open(link) {
+        // The reader takes what there is, and then sees the end.
+        let _ = link.socket.shutdown(Shutdown::Read);
+    }
+    for _ in 0..FINISH_GLANCES {
+        if open(link).is_none() {
+            return;
+        }
+        std::thread::sleep(FINISH_PAUSE);
+    }
+}
+
 impl Sending {
     fn advance(&mut self, sent: usize) {
         self.gone += sent;
@@ -233,6 +263,13 @@ impl Link for TcpLink {
     fn close(&self) {
         self.end();
     }
+
+    fn arrived(&self) -> Option<u64> {
+        // In this order: what the kernel takes in between counts as not arrived.
+        let taken = self.taken.load(Ordering::SeqCst);
+        let queued = queue::unacknowledged(&self.socket)?;
+        Some(taken.saturating_sub(queued))
+    }
 }
 
 #[cfg(test)]
@@ -244,19 +281,19 @@ mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
     use std::sync::mpsc::{Sender, channel};
-    use std::time::Duration;
 
     const LONG: Duration = Duration::from_secs(20);
 
     struct Told(Mutex<Sender<LinkId>>);
 
     impl Sink for Told {
-        fn accepted(&self, _: Path, _: Arc<dyn Link>) -> Option<LinkId> {
-            None
+        fn asked(&self, _: Path, _: &[u8]) -> Result<(LinkId, Vec<u8>), Vec<u8>> {
+            Err(Vec::new())
         }
-        fn opened(&self, _: LinkId, _: Arc<dyn Link>) -> bool {
+        fn opened(&self, _: LinkId, _: &[u8], _: Arc<dyn Link>) -> bool {
             false
         }
+        fn rejected(&self, _: LinkId, _: &[u8]) {}
         fn dial_wanted(&self, _: Path) {}
         fn frames(&self, _: LinkId, _: &mut Vec<Arrival>) {}
         fn buffer(&self, _: &[u8; HEADER_LEN]) -> Option<Buf> {
@@ -283,6 +320,7 @@ mod tests {
         let frame = || Frame {
             header: [0; HEADER_LEN],
             payload: Bytes::from_static(&[0; 1 << 20]),
+            fence: false,
         };
         let mut sent = 0;
         loop {

@@ -4,6 +4,7 @@ use super::{TcpConfig, link, reset, set_options};
 use crate::fabric::Sink;
 use crate::proto::Path;
 use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +37,7 @@ impl Listener {
         let thread = std::thread::Builder::new()
             .name("rds-accept".into())
             .spawn(move || {
+                let mut latest = Latest::new();
                 while !stopped.load(Ordering::SeqCst) {
                     match socket.accept() {
                         Ok((socket, _)) if stopped.load(Ordering::SeqCst) => reset(socket),
@@ -43,7 +45,7 @@ impl Listener {
                             let remote = peer.as_socket().map(|peer| peer.ip());
                             if let Some(remote) = remote {
                                 let path = Path { local: ip, remote };
-                                accept(&config, socket, path, &sink);
+                                accept(&config, socket, path, &sink, &mut latest);
                             }
                         }
                         Err(error) => {
@@ -66,8 +68,17 @@ impl Listener {
     }
 }
 
+/// The latest connection of each peer.
+type Latest = HashMap<IpAddr, Weak<link::TcpLink>>;
+
 /// Who may have dialled is known by the address, so nothing is ever half open.
-fn accept(config: &TcpConfig, socket: Socket, path: Path, sink: &Weak<dyn Sink>) {
+fn accept(
+    config: &TcpConfig,
+    socket: Socket,
+    path: Path,
+    sink: &Weak<dyn Sink>,
+    latest: &mut Latest,
+) {
     let Some(host) = sink.upgrade() else {
         return reset(socket);
     };
@@ -83,6 +94,10 @@ fn accept(config: &TcpConfig, socket: Socket, path: Path, sink: &Weak<dyn Sink>)
         Ok(link) => link,
         Err(error) => return tracing::warn!(%path, %error, "a connection could not be used"),
     };
+    latest.retain(|_, link| link.strong_count() > 0);
+    if let Some(old) = latest.insert(path.remote, Arc::downgrade(&link)) {
+        link::finish(&old);
+    }
     match host.asked(path, &[]) {
         Ok((id, _)) if host.opened(id, &[], Arc::clone(&link) as _) => link.run_in_thread(id),
         Ok(_) | Err(_) => link.reset(),
