@@ -58,12 +58,17 @@ impl Workspace {
         self.metadata["packages"].as_array().into_iter().flatten()
     }
 
-    /// The member that has a program of this name.
-    fn owner(&self, program: &str) -> Option<&Value> {
-        self.packages().find(|package| {
+    /// The member that has a program of this name, and whether that is one of its programs proper
+    /// (`bin`) or of its examples.
+    fn owner(&self, program: &str) -> Option<(&Value, &'static str)> {
+        let has_one = |package: &Value, kind| {
             let targets = package["targets"].as_array().into_iter().flatten();
-            let mut programs = targets.filter(|target| has(&target["kind"], "bin"));
+            let mut programs = targets.filter(|target| has(&target["kind"], kind));
             programs.any(|target| target["name"] == program)
+        };
+        ["bin", "example"].into_iter().find_map(|kind| {
+            let owner = self.packages().find(|package| has_one(package, kind))?;
+            Some((owner, kind))
         })
     }
 }
@@ -99,15 +104,15 @@ pub(super) fn suite(workspace: &Workspace, release: bool) -> Result<Vec<Program>
     Ok(programs)
 }
 
-/// The program of this name: of this workspace (built for release), a file, or one on the path.
+/// The program of this name: a program or example of this workspace (built for release), a file, or one on the path.
 ///
 /// `None` when there is none, which may still be a command of the guest's shell.
 ///
 /// # Errors
 /// It does not build, or it is a script, which needs more than its libraries to run elsewhere.
 pub(super) fn find(workspace: &Workspace, name: &str) -> Result<Option<Program>> {
-    if let Some(owner) = workspace.owner(name) {
-        return tool(owner, name).map(Some);
+    if let Some((owner, kind)) = workspace.owner(name) {
+        return tool(owner, kind, name).map(Some);
     }
     let Some(path) = on_path(name) else {
         return Ok(None);
@@ -128,7 +133,7 @@ pub(super) fn find(workspace: &Workspace, name: &str) -> Result<Option<Program>>
     Ok(Some(Program { name, path }))
 }
 
-fn tool(owner: &Value, name: &str) -> Result<Program> {
+fn tool(owner: &Value, kind: &str, name: &str) -> Result<Program> {
     let package = owner["name"]
         .as_str()
         .context("cargo metadata: a package without a name")?;
@@ -138,7 +143,7 @@ fn tool(owner: &Value, name: &str) -> Result<Program> {
         "--release",
         "-p",
         package,
-        "--bin",
+        &format!("--{kind}"),
         name,
     ]);
     if owner["features"].get(FEATURE).is_some() {
@@ -260,14 +265,21 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_a_program_is_found_by_its_bin_targets() {
+    fn the_owner_of_a_program_is_found_by_its_targets() {
         let metadata = serde_json::json!({"packages": [
             {"name": "lib", "targets": [{"kind": ["lib"], "name": "tool"}]},
+            {"name": "shower", "targets": [{"kind": ["example"], "name": "tool"}, {"kind": ["example"], "name": "show"}]},
             {"name": "owner", "targets": [{"kind": ["bin"], "name": "tool"}]},
         ]});
         let workspace = Workspace { metadata };
-        assert_eq!(workspace.owner("tool").unwrap()["name"], "owner");
-        assert!(workspace.owner("owner").is_none());
+        let owner = |name| {
+            workspace
+                .owner(name)
+                .map(|(owner, kind)| (owner["name"].as_str().unwrap(), kind))
+        };
+        assert_eq!(owner("tool"), Some(("owner", "bin")));
+        assert_eq!(owner("show"), Some(("shower", "example")));
+        assert_eq!(owner("owner"), None);
     }
 
     #[test]

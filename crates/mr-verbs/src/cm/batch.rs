@@ -115,7 +115,9 @@ impl<'c> Batch<'c> {
         // requests that may be under way, and the lock keeps others away.
         unsafe { outgoing.fill(slot, [header, payload]) };
         let piece = outgoing.piece(slot, (header.len() + payload.len()) as u32);
-        self.take(Pending::Send { id }, &[(Action::Send, &[piece])], flags);
+        // To some devices a piece of no bytes is one of 2 GiB.
+        let pieces = if piece.len > 0 { &[piece][..] } else { &[] };
+        self.take(Pending::Send { id }, &[(Action::Send, pieces)], flags);
         Ok(())
     }
 

@@ -65,23 +65,28 @@ impl Default for ConnectionConfig {
 
 impl ConnectionConfig {
     /// Bytes of registered memory that a connection with these settings takes. Beside it there are
-    /// the queues, of some 200 bytes for each work request, and the buffers of RDMA operations that
-    /// are under way.
+    /// the queues, of some 200 bytes for each work request, three file descriptors, and the buffers of
+    /// RDMA operations that are under way.
     pub fn memory(&self) -> u64 {
-        let pages = |bytes: u64| bytes.next_multiple_of(PAGE as u64);
         let stride = u64::from(self.slot_bytes());
-        pages(u64::from(self.sends) * stride)
-            + pages(u64::from(self.receives) * stride)
-            + pages(self.staging_bytes as u64)
+        [
+            u64::from(self.sends) * stride,
+            u64::from(self.receives) * stride,
+            self.staging_bytes as u64,
+        ]
+        .into_iter()
+        .map(|bytes| bytes.checked_next_multiple_of(PAGE as u64))
+        .try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?))
+        .unwrap_or(u64::MAX)
     }
 
     /// Bytes from one frame to the next: a frame, rounded up to a cache line.
     pub(crate) const fn slot_bytes(&self) -> u32 {
-        self.frame_bytes().next_multiple_of(64)
+        self.frame_bytes().div_ceil(64).saturating_mul(64)
     }
 
     pub(crate) const fn frame_bytes(&self) -> u32 {
-        self.header_bytes + self.payload_bytes
+        self.header_bytes.saturating_add(self.payload_bytes)
     }
 
     /// The same within its bounds, and those of the device.
@@ -118,5 +123,11 @@ mod tests {
         };
         assert_eq!(config.slot_bytes(), 4160);
         assert_eq!(config.memory(), (12 + 8 + 4) << 10);
+        let absurd = ConnectionConfig {
+            header_bytes: u32::MAX,
+            staging_bytes: usize::MAX,
+            ..config
+        };
+        assert_eq!(absurd.memory(), u64::MAX);
     }
 }

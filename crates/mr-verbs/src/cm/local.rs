@@ -30,8 +30,9 @@ pub(crate) struct Staging {
 /// The buffers of one operation, from when it is posted until it has ended.
 #[derive(Debug)]
 pub(crate) struct Local {
-    buffers: Vec<Vec<u8>>,
+    // Registrations end before their buffers go.
     way: Way,
+    buffers: Vec<Vec<u8>>,
     direction: Direction,
 }
 

@@ -21,6 +21,10 @@ pub struct Poller {
     established: Told,
     over: Told,
     armed: bool,
+    /// Whether the connection manager may have something. To ask it is a system call, which a wait
+    /// saves that has seen that there is nothing.
+    manager: bool,
+    waited: bool,
 }
 
 /// An end of a work request that was not told.
@@ -189,6 +193,8 @@ impl Poller {
             },
             over: Told::NotYet,
             armed: false,
+            manager: true,
+            waited: false,
         };
         (connection, poller)
     }
@@ -199,6 +205,9 @@ impl Poller {
     /// A frame's slot is free, and not posted, when `handle` has returned:
     /// [`Connection::repost`] posts it again. `handle` may call everything of [`Connection`].
     pub fn poll(&mut self, max: usize, mut handle: impl FnMut(Event<'_>)) -> usize {
+        if !std::mem::take(&mut self.waited) {
+            self.manager = true;
+        }
         let mut told = 0;
         while told < max && self.tell_one(&mut handle) {
             told += 1;
@@ -210,7 +219,9 @@ impl Poller {
     /// [`Connection::waker`]. Says whether there may be something.
     pub fn wait(&mut self, limit: Duration) -> bool {
         const WAKER: u32 = 1;
+        const MANAGER: u32 = 1 << 1;
         const BELL: u32 = 1 << 2;
+        self.waited = true;
         if self.is_ready() {
             return true;
         }
@@ -238,6 +249,7 @@ impl Poller {
         if readable & WAKER != 0 {
             inner.waker.take();
         }
+        self.manager |= readable & MANAGER != 0;
         if readable & BELL != 0 && inner.pair.silence() {
             self.armed = false;
         }
@@ -351,13 +363,20 @@ impl Poller {
 
     /// Asks the connection manager; says whether it had something.
     fn look_at_manager(&mut self) -> bool {
+        if !self.manager {
+            return false;
+        }
         match self.inner.id.event() {
             Ok(Some(event)) => {
                 self.take_event(&event);
                 true
             }
-            Ok(None) => false,
+            Ok(None) => {
+                self.manager = false;
+                false
+            }
             Err(error) => {
+                self.manager = false;
                 tracing::error!(%error, "the connection manager");
                 self.inner.end(Over::DeviceGone);
                 false

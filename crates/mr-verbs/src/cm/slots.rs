@@ -44,7 +44,7 @@ impl Slots {
     pub(crate) fn piece(&self, slot: u32, len: u32) -> Piece {
         let local = self.buffer.local(len.min(self.stride));
         Piece {
-            addr: local.addr + u64::from(self.place(slot)),
+            addr: local.addr + self.place(slot) as u64,
             len: local.len,
             key: local.key,
         }
@@ -57,7 +57,7 @@ impl Slots {
     /// For as long as they are borrowed, neither the HCA nor anybody else writes to the slot.
     pub(crate) unsafe fn bytes(&self, slot: u32, len: u32) -> &[u8] {
         // SAFETY: the place lies in the buffer.
-        let from = unsafe { self.start.add(self.place(slot) as usize) };
+        let from = unsafe { self.start.add(self.place(slot)) };
         // SAFETY: so do all bytes of the slot, which are initialised; the rest is the caller's
         // promise.
         unsafe { std::slice::from_raw_parts(from.as_ptr(), len.min(self.stride) as usize) }
@@ -74,7 +74,7 @@ impl Slots {
         for part in parts {
             let len = part.len().min(self.stride as usize - offset);
             // SAFETY: the place lies in the buffer.
-            let to = unsafe { self.start.add(self.place(slot) as usize + offset) };
+            let to = unsafe { self.start.add(self.place(slot) + offset) };
             // SAFETY: so do the next `len` bytes; `part` is elsewhere, since nobody has borrowed
             // the slot.
             unsafe { to.as_ptr().copy_from_nonoverlapping(part.as_ptr(), len) };
@@ -84,7 +84,12 @@ impl Slots {
 
     /// Where a slot is. One that there is not is the last: a device that makes up numbers must not
     /// lead out of the buffer.
-    fn place(&self, slot: u32) -> u32 {
-        slot.min(self.count - 1) * self.stride
+    const fn place(&self, slot: u32) -> usize {
+        let slot = if slot < self.count {
+            slot
+        } else {
+            self.count - 1
+        };
+        slot as usize * self.stride as usize
     }
 }
