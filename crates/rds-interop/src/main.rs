@@ -66,7 +66,7 @@ struct RaceOptions {
     /// The time of a turn
     #[arg(long, value_name = "MS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(10..=30_000))]
     slice: u64,
-    /// Begin no round after this time
+    /// Begin no turn after this time, but those of the first round
     #[arg(long, value_name = "SECONDS", default_value_t = 160, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     within: u64,
     /// Only who has this text in its line: "kernel -> rds-lite, lazy"

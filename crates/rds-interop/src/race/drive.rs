@@ -25,7 +25,7 @@ pub struct Setup {
     pub rounds: u32,
     /// The time of a turn with one load.
     pub slice: Duration,
-    /// When this time is over no round begins.
+    /// When this time is over no further turn begins, once everybody has had the first.
     pub within: Duration,
     /// Who takes part.
     pub contenders: Vec<Contender>,
@@ -62,10 +62,10 @@ pub fn run(setup: &Setup, mut tell: impl FnMut(u32, &Entry)) -> Result<Report> {
     }
     let count = report.entries.len();
     for round in 1..=setup.rounds {
-        if round > 1 && start.elapsed() >= setup.within {
-            break;
-        }
         for turn in 0..count {
+            if round > 1 && start.elapsed() >= setup.within {
+                break;
+            }
             // There and back, so that nobody always follows the same one, and modules change seldom.
             let turn = if round % 2 == 1 {
                 turn
