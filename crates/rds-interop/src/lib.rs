@@ -5,10 +5,13 @@
 //! The [`matrix`] is a list of cases, each of which has two agents talk to each other and verifies what
 //! arrives. `cargo xtask hw --interop` runs it in two virtual machines; in a test both agents are
 //! rds-lite, so that the cases themselves are tested everywhere.
+//!
+//! The [`race`] measures both, one beside the other.
 
 pub mod agent;
 pub mod kernel;
 pub mod load;
 pub mod matrix;
+pub mod race;
 pub mod stack;
 pub mod step;

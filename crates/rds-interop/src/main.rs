@@ -7,14 +7,15 @@
 )]
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use rds_interop::agent::{Agent, Peer};
 use rds_interop::kernel::Transport;
 use rds_interop::matrix::{self, Cutter, Outcome, Row, Setup};
+use rds_interop::race;
 use rds_interop::stack::{KernelStack, LiteStack, Stack};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// rds-lite against the kernel's RDS.
 #[derive(Parser)]
@@ -30,6 +31,50 @@ enum Role {
     Agent(AgentOptions),
     /// Run the matrix: rds-lite here, an agent of the kernel's RDS there
     Matrix(MatrixOptions),
+    /// Answer in races: over the kernel's RDS or rds-lite, as a `race` says; needs root
+    RaceAgent(RaceAgentOptions),
+    /// The head to head: the kernel's RDS and rds-lite with the same load, by turns; needs root
+    Race(RaceOptions),
+}
+
+#[derive(Args)]
+struct RaceAgentOptions {
+    /// Where to listen for orders; whoever can connect is obeyed
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: SocketAddr,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+#[derive(Args)]
+struct RaceOptions {
+    /// The agent on the other machine; RDS has the same address there
+    #[arg(long, value_name = "ADDR:PORT")]
+    peer: SocketAddr,
+    /// The address of RDS on this machine
+    #[arg(long, value_name = "ADDR")]
+    address: IpAddr,
+    /// Rounds, in each of which everybody has a turn with each load
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// The time of a turn
+    #[arg(long, value_name = "MS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(10..=30_000))]
+    slice: u64,
+    /// Begin no turn after this time, but those of the first round
+    #[arg(long, value_name = "SECONDS", default_value_t = 160, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    within: u64,
+    /// Only who has this text in its line: "kernel -> rds-lite, lazy"
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// How the figures are written
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
 }
 
 #[derive(Args)]
@@ -68,6 +113,8 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().role {
         Role::Agent(options) => run_agent(options),
         Role::Matrix(options) => run_matrix(options),
+        Role::RaceAgent(options) => race::agent::serve(options.listen).map(|()| ExitCode::FAILURE),
+        Role::Race(options) => run_race(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("rds-interop: {error:#}");
@@ -119,6 +166,36 @@ fn run_matrix(options: MatrixOptions) -> Result<ExitCode> {
         start.elapsed().as_secs_f64()
     );
     Ok(if failed == 0 && passed > 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn run_race(options: &RaceOptions) -> Result<ExitCode> {
+    let mut contenders = race::all();
+    if let Some(only) = &options.only {
+        contenders.retain(|contender| contender.to_string().contains(only));
+        anyhow::ensure!(!contenders.is_empty(), "nobody has {only:?} in its line");
+    }
+    let setup = race::Setup {
+        agent: options.peer,
+        address: options.address,
+        rounds: options.rounds,
+        slice: Duration::from_millis(options.slice),
+        within: Duration::from_secs(options.within),
+        contenders,
+    };
+    let report = race::run(&setup, |round, entry| eprintln!("{round}: {entry}"))?;
+    match options.format {
+        Format::Text => println!("{report}"),
+        Format::Json => {
+            for figures in report.figures() {
+                println!("{}", serde_json::to_string(&figures)?);
+            }
+        }
+    }
+    Ok(if report.is_whole() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -7,6 +7,7 @@ mod lite_rdma;
 mod rdma;
 
 pub use kernel::KernelStack;
+pub(crate) use kernel::{load, unload};
 pub use lite::LiteStack;
 pub use rdma::{Arrived, End, Loan, Operation, Rdma};
 

@@ -14,6 +14,7 @@ mod kernel;
 mod ldd;
 mod modules;
 mod qemu;
+mod race;
 
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
@@ -77,6 +78,13 @@ pub(crate) struct Options {
     )]
     interop: Option<String>,
 
+    /// Race rds-lite against the kernel's RDS in two virtual machines; what follows -- is for `rds-interop race`
+    #[arg(
+        long,
+        conflicts_with_all = ["interop", "device", "vms", "peer_command", "peer_port", "shell", "filter"]
+    )]
+    race: bool,
+
     /// Of the matrix, run only what has this text in its line
     #[arg(long, value_name = "TEXT", requires = "interop")]
     only: Option<String>,
@@ -132,6 +140,9 @@ struct Plan {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if let Some(transport) = &options.interop {
         return run(&interop::expand(options, transport));
+    }
+    if options.race {
+        return run(&race::expand(options));
     }
     if options.peer_command.is_some() && options.vms != 2 {
         note("error: --peer-command needs --vms 2");
@@ -371,6 +382,8 @@ mod tests {
             &["--interop", "tcp", "--", "ls"],
             &["--interop", "tcp", "--vms", "2"],
             &["--only", "ping"],
+            &["--race", "--vms", "2"],
+            &["--race", "--interop", "tcp"],
             &["--peer-port", "7"],
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");
@@ -388,6 +401,15 @@ mod tests {
             "{:?}",
             run.command
         );
+    }
+
+    #[test]
+    fn a_race_is_a_run_of_two_machines_and_has_the_further_words() {
+        let options = parse(&["--race", "--", "--format", "json"]).unwrap();
+        let run = race::expand(&options);
+        assert_eq!((run.vms, run.peer_port, run.race), (2, Some(16_000), false));
+        assert_eq!(run.command[..2], ["rds-interop", "race"]);
+        assert!(run.command.ends_with(&["--format".into(), "json".into()]));
     }
 
     #[test]

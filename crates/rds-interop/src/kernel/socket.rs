@@ -10,6 +10,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// `AF_RDS`, and its options at the level of RDS.
@@ -115,6 +116,8 @@ pub enum Datagram {
 pub struct KernelSocket {
     socket: Socket,
     addr: SocketAddr,
+    /// Where the kernel writes the cookie of what is lent.
+    cookie: Mutex<Memory>,
 }
 
 impl KernelSocket {
@@ -143,7 +146,12 @@ impl KernelSocket {
         socket.bind(&addr.into())?;
         let bound = socket.local_addr()?.as_socket();
         let addr = bound.ok_or_else(|| io::Error::other("bound to no address"))?;
-        Ok(Self { socket, addr })
+        let cookie = Mutex::new(Memory::new(size_of::<u64>())?);
+        Ok(Self {
+            socket,
+            addr,
+            cookie,
+        })
     }
 
     /// Where it is bound.
@@ -168,7 +176,7 @@ impl KernelSocket {
         let payload = [IoSlice::new(payload)];
         let message = MsgHdr::new().with_addr(&to).with_buffers(&payload);
         // What control messages point to must live until the call is over.
-        let cookie = Memory::new(size_of::<u64>())?;
+        let cookie = self.cookie.lock().unwrap_or_else(PoisonError::into_inner);
         let mut vectors: Vec<u64> = Vec::new();
         let control = match attachment {
             Attachment::None => {

@@ -37,14 +37,25 @@ impl KernelStack {
     ///
     /// The kernel has no such modules, or this is not root.
     pub fn new(transport: Transport) -> Result<Self> {
-        for name in BUFFER_SETTINGS {
-            let path = format!("/proc/sys/net/core/{name}");
-            fs::write(&path, SOCKET_BUFFER.to_string())
-                .with_context(|| format!("cannot write {path}"))?;
-        }
-        call(&["modprobe", transport.module()])?;
+        load(transport)?;
         Ok(Self { transport })
     }
+}
+
+/// Loads the modules of this transport, and raises the system's bounds on buffers.
+pub(crate) fn load(transport: Transport) -> Result<()> {
+    for name in BUFFER_SETTINGS {
+        let path = format!("/proc/sys/net/core/{name}");
+        fs::write(&path, SOCKET_BUFFER.to_string())
+            .with_context(|| format!("cannot write {path}"))?;
+    }
+    call(&["modprobe", transport.module()])
+}
+
+/// Removes the modules of this transport, whose sockets must be closed.
+pub(crate) fn unload(transport: Transport) -> Result<()> {
+    call(&["rmmod", transport.module()])?;
+    call(&["rmmod", "rds"])
 }
 
 /// Runs a program to its end, which comes soon.
@@ -79,10 +90,8 @@ impl Stack for KernelStack {
     }
 
     fn restart(&self) -> Result<()> {
-        let module = self.transport.module();
-        call(&["rmmod", module])?;
-        call(&["rmmod", "rds"])?;
-        call(&["modprobe", module])
+        unload(self.transport)?;
+        load(self.transport)
     }
 
     fn cut(&self) -> Result<()> {
