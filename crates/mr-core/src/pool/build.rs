@@ -1,6 +1,5 @@
 //! rds_pool_start: how a pool comes to be.
 
-use crate::exposure::Ledger;
 use crate::pool::Pool;
 use crate::pool::abroad::Abroad;
 use crate::pool::core::Core;
@@ -116,12 +115,11 @@ impl<B: MrBackend> PoolBuilder<B> {
             gate: Gate::new(clock.now()),
             clock,
             capabilities,
-            ledgers: shards.iter().map(|_| Mutex::new(Ledger::new())).collect(),
             shards,
             depot,
             queue: Queue::new(),
             quarantine: Mutex::new(Quarantine::new()),
-            unclaimed: Mutex::new(Unclaimed::new(config.max_unclaimed())),
+            unclaimed: CachePadded::new(Unclaimed::new(config.max_unclaimed())),
             abroad: Abroad::new(),
             due_at: AtomicU64::new(u64::MAX),
             over_bound: AtomicBool::new(false),

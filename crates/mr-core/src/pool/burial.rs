@@ -5,12 +5,11 @@ use crate::pool::core::Core;
 use crate::pool::handback::{Arrival, Handback};
 use crate::pool::shard::Boxed;
 use crate::pool::slot::{Fate, Mapping, Slot, StaleSum};
-use crate::sync::Mutex;
 use crate::{DmaBuffer, MrBackend, RegionState, Time};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Buffers whose keys are dead, sorted by where they go. They are gathered under the ledger's lock
+/// Buffers whose keys are dead, sorted by where they go. They are gathered under the lock of the shard whose ledger it is
 /// and sent off without it, since a buffer's own drop may do anything.
 pub(crate) struct Estate<M> {
     drop: Vec<M>,
@@ -42,15 +41,13 @@ impl<M: DmaBuffer> Estate<M> {
     ) -> bool {
         let mut legal = true;
         for slot in slots {
-            slot.maps = 0;
-            slot.failures = 0;
             if !slot.earlier.is_empty() {
                 self.bury_earlier(slot, dead, ledger);
             }
             if let Some(mapping) = &mut slot.current {
                 self.settle(mapping, dead, ledger);
             }
-            slot.current = None;
+            slot.forget();
             legal &= slot.enter(RegionState::Clean);
         }
         legal
@@ -82,11 +79,6 @@ impl<M: DmaBuffer> Estate<M> {
 }
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
-    /// The ledger of the calling thread's shard.
-    pub(crate) fn my_ledger(&self) -> &Mutex<Ledger> {
-        &self.ledgers[self.my_shard()]
-    }
-
     /// Sends all buffers off.
     pub(crate) fn distribute(&self, estate: Estate<M>) {
         let Estate {
@@ -102,7 +94,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             }
         }
         if !collect.is_empty() {
-            self.unclaimed.lock().put(&mut collect);
+            self.keep_unclaimed(&mut collect);
         }
         drop.into_iter().chain(collect).for_each(drop_quietly);
     }
@@ -110,10 +102,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Lets go of a mapping whose key is dead although its region is leased, or just about to be.
     pub(crate) fn bury_one(&self, mut mapping: Mapping<M>, dead: Time) {
         let mut estate = Estate::new();
-        let mut ledger = self.my_ledger().lock();
-        ledger.close(&StaleSum::of(&mapping), dead);
-        estate.settle(&mut mapping, dead, &mut ledger);
-        drop(ledger);
+        let mut shard = self.shards[self.my_shard()].lock();
+        shard.ledger.close(&StaleSum::of(&mapping), dead);
+        estate.settle(&mut mapping, dead, &mut shard.ledger);
+        drop(shard);
         self.distribute(estate);
     }
 }

@@ -31,10 +31,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     pub(crate) fn stats(&self) -> PoolStats {
+        self.settle_all();
         let mut ledger = Ledger::new();
-        for own in &self.ledgers {
-            ledger.merge(&own.lock());
-        }
         let now = self.now();
         let mut tally = Tally::default();
         let wards = self.quarantine.lock().wards();
@@ -47,16 +45,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         for shard in &self.shards {
             let shard = shard.lock();
             tally.merge(&shard.tally);
+            ledger.merge(&shard.ledger);
             let glance = shard.glance();
             alive.merge(&glance.sum);
             oldest = earlier(oldest, glance.oldest);
         }
         let flushes = self.gate.record();
         let refused = self.refused.load(Ordering::Relaxed);
-        let (unclaimed, unclaimed_dropped) = {
-            let unclaimed = self.unclaimed.lock();
-            (count(unclaimed.len()), unclaimed.dropped())
-        };
         PoolStats {
             regions: self.regions(),
             leases: tally.out.saturating_sub(tally.unmapped),
@@ -89,8 +84,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             exposure: exposure(ledger, &alive, oldest, now),
             quarantines: wards.ever,
             leaked: wards.leaked,
-            unclaimed,
-            unclaimed_dropped,
+            unclaimed: count(self.unclaimed.count()),
+            unclaimed_dropped: self.unclaimed.dropped(),
         }
     }
 }

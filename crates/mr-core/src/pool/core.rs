@@ -1,7 +1,6 @@
 //! What all parts of a pool share.
 
 use crate::clock::{Clock, Deadline};
-use crate::exposure::Ledger;
 use crate::pool::abroad::{Abroad, Journey};
 use crate::pool::depot::Depot;
 use crate::pool::gate::Gate;
@@ -32,13 +31,11 @@ pub(crate) struct Core<B: MrBackend, M> {
     pub(crate) config: PoolConfig,
     pub(crate) capabilities: Capabilities,
     pub(crate) shards: Box<[Locked<B, M>]>,
-    /// One per shard, apart from it: a flush records thousands of deaths at a time.
-    pub(crate) ledgers: Box<[Mutex<Ledger>]>,
     pub(crate) depot: Depot<B, M>,
     pub(crate) queue: Queue<B, M>,
     pub(crate) gate: Gate,
     pub(crate) quarantine: Mutex<Quarantine<B, M>>,
-    pub(crate) unclaimed: Mutex<Unclaimed<M>>,
+    pub(crate) unclaimed: CachePadded<Unclaimed>,
     pub(crate) abroad: Abroad,
     /// When [`Core::due`] is to be called: nanoseconds, or `u64::MAX` for not at all.
     pub(crate) due_at: AtomicU64,
@@ -200,8 +197,18 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     #[cold]
     fn draw_elsewhere(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {
-        self.draw_from_depot(mine, bytes)
+        self.draw_settled(mine, bytes)
+            .or_else(|| self.draw_from_depot(mine, bytes))
             .or_else(|| self.steal(mine, bytes))
+    }
+
+    /// Draws from what has come back from a flush to the caller's shard.
+    fn draw_settled(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {
+        self.settle_shard(mine, self.depot.magazine());
+        let mut shard = self.shards[mine].lock();
+        let mut slot = shard.draw(bytes, || self.depot.latest());
+        slot.iter_mut().for_each(|slot| self.depart(slot));
+        slot
     }
 
     fn draw_from_depot(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {
@@ -224,6 +231,9 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let mut loot = std::collections::VecDeque::new();
         for step in 1..self.shards.len() {
             let victim = (mine + step) & (self.shards.len() - 1);
+            if self.shards[victim].lock().clean.is_empty() {
+                self.settle_shard(victim, 2 * self.depot.magazine());
+            }
             let mut shard = self.shards[victim].lock();
             if let Some(mut slot) = shard.rob(&mut loot, bytes) {
                 self.depart(&mut slot);

@@ -6,6 +6,9 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::{DmaBuffer, DrawOrder, MrBackend, Time};
 use std::collections::VecDeque;
 
+/// Emptied magazines that are kept: enough for a flush of 4096 regions.
+const MOST_EMPTY: usize = 64;
+
 /// Where a flush leaves clean regions and where shards fetch them, a magazine at a time.
 pub(crate) struct Depot<B: MrBackend, M> {
     shelves: Mutex<Shelves<B, M>>,
@@ -85,7 +88,10 @@ impl<B: MrBackend, M: DmaBuffer> Depot<B, M> {
 
     /// Takes an emptied magazine back, so that the next flush need not allocate one.
     pub(crate) fn recycle(&self, magazine: Magazine<B, M>) {
-        self.shelves.lock().empty.push(magazine.regions);
+        let mut shelves = self.shelves.lock();
+        if shelves.empty.len() < MOST_EMPTY {
+            shelves.empty.push(magazine.regions);
+        }
     }
 
     fn note_latest(&self, shelves: &Shelves<B, M>) {

@@ -6,12 +6,13 @@ use crate::pool::abroad::{Fenced, Retry};
 use crate::pool::burial::Estate;
 use crate::pool::core::{Core, earlier};
 use crate::pool::gate::{Ended, InFlush, Turn};
-use crate::pool::shard::{Boxed, count};
+use crate::pool::home::AT_A_TIME;
+use crate::pool::lot::Lot;
+use crate::pool::shard::count;
 use crate::pool::slot::StaleSum;
 use crate::sync::atomic::Ordering;
 use crate::{
-    BatchError, DmaBuffer, ErrorKind, Fence, FlushError, MrBackend, PoisonedBy, RegionState, Scope,
-    Time,
+    BatchError, DmaBuffer, ErrorKind, Fence, FlushError, MrBackend, RegionState, Scope, Time,
 };
 
 /// A flush that has begun: it has taken its regions, and nothing else flushes until it ends.
@@ -23,13 +24,12 @@ use crate::{
 #[must_use = "dropping it ends the flush and puts its regions back"]
 pub struct Flush<'p, B: MrBackend, M: DmaBuffer> {
     core: &'p Core<B, M>,
-    /// Those that the backend was asked about and that are not settled are the last `asked`.
-    slots: Vec<Boxed<B, M>>,
-    asked: usize,
+    /// What the backend is still to be asked about, the last first.
+    lots: Vec<Lot<B, M>>,
+    /// What it was asked about and is not settled.
+    asked: Vec<Lot<B, M>>,
     /// Kills what leased regions have left behind, although no region is to be invalidated.
     fence_only: bool,
-    /// Sums over `slots`.
-    taken: InFlush,
     scope: Scope,
     started: Time,
     reached_backend: bool,
@@ -48,41 +48,87 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
         self.over_bound.store(false, Ordering::Relaxed);
         let started = self.now();
-        let mut slots = Vec::new();
         let mut taken = InFlush::default();
-        for shard in &self.shards {
-            shard.lock().take_stale(scope, &mut slots, &mut taken);
+        let shards = self.shards.iter().enumerate();
+        let mut lots: Vec<_> = shards
+            .filter_map(|(home, shard)| shard.lock().take_stale(scope, home, &mut taken))
+            .collect();
+        lots.extend(self.retry_lot(started, all, &mut taken));
+        lots.reverse();
+        if taken.regions as usize > self.capabilities.max_batch {
+            // Batches are cut off the ends, and the oldest keys shall die first.
+            lots.iter_mut().for_each(|lot| lot.slots.reverse());
         }
-        let retried = slots.len();
-        self.quarantine.lock().take_due(started, all, &mut slots);
-        for slot in &slots[retried..] {
-            taken.sum.merge(&slot.stale());
-            taken.oldest = earlier(taken.oldest, slot.oldest());
-        }
-        taken.regions = count(slots.len());
-        if slots.len() > self.capabilities.max_batch {
-            // Batches are cut off the end, and the oldest keys shall die first.
-            slots.reverse();
-        }
-        let fences = self.capabilities.fence == Fence::Global
-            && (scope == Scope::Stale || !slots.is_empty());
+        let fences =
+            self.capabilities.fence == Fence::Global && (scope == Scope::Stale || !lots.is_empty());
         let superseded = if fences { self.abroad.begin_fence() } else { 0 };
-        let fence_only = slots.is_empty() && superseded > 0;
-        if fence_only || !slots.is_empty() {
+        let fence_only = lots.is_empty() && superseded > 0;
+        if fence_only || !lots.is_empty() {
             self.gate.took(taken, started);
         }
         Some(Flush {
             core: self,
-            slots,
-            asked: 0,
+            lots,
+            asked: Vec::new(),
             fence_only,
-            taken,
             scope,
             started,
             reached_backend: false,
             fenced: false,
             failed: None,
         })
+    }
+
+    /// What is in quarantine and due, or all of it.
+    fn retry_lot(&self, now: Time, all: bool, taken: &mut InFlush) -> Option<Lot<B, M>> {
+        let mut slots = Vec::new();
+        self.quarantine.lock().take_due(now, all, &mut slots);
+        let mut sum = StaleSum::default();
+        for slot in &slots {
+            sum.merge(&slot.stale());
+            taken.oldest = earlier(taken.oldest, slot.oldest());
+        }
+        taken.regions += count(slots.len());
+        taken.sum.merge(&sum);
+        (!slots.is_empty()).then(|| Lot {
+            home: self.my_shard(),
+            slots,
+            sum,
+            plain: false,
+            failed: false,
+        })
+    }
+
+    /// Settles a lot for which somebody waits, or in which something has failed.
+    fn bury_lot(&self, lot: Lot<B, M>, dead: Time) {
+        let Lot {
+            mut slots, mut sum, ..
+        } = lot;
+        for slot in slots.extract_if(.., |slot| !slot.enter(RegionState::InFlush)) {
+            sum.remove(&slot.stale());
+            self.fail_internally(slot);
+        }
+        if lot.failed {
+            for mut slot in slots.extract_if(.., |slot| slot.failure.is_some()) {
+                let kind = slot.failure.take().unwrap_or(ErrorKind::Io);
+                sum.remove(&slot.stale());
+                self.confine(slot, kind);
+            }
+        }
+        let mut estate = Estate::new();
+        estate.reserve(slots.len());
+        let mut legal = true;
+        self.shards[self.my_shard()].lock().ledger.close(&sum, dead);
+        for some in slots.chunks_mut(AT_A_TIME) {
+            let ledger = &mut self.shards[self.my_shard()].lock().ledger;
+            legal &= estate.bury(some, dead, ledger);
+        }
+        self.distribute(estate);
+        if !legal {
+            let lost = slots.extract_if(.., |slot| slot.state() != RegionState::Clean);
+            lost.for_each(|slot| self.fail_internally(slot));
+        }
+        self.depot.store(&mut slots, dead);
     }
 
     /// Kills all of `scope` that was released before the call, whatever list it is on.
@@ -157,7 +203,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
     /// Regions that this flush has taken and not yet settled.
     pub fn regions(&self) -> usize {
-        self.slots.len()
+        let lots = self.lots.iter().chain(&self.asked);
+        lots.map(|lot| lot.slots.len()).sum()
     }
 
     /// Does all that is left to do.
@@ -178,23 +225,16 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
     ///
     /// A region whose invalidation fails goes to quarantine at the next `settle`.
     pub fn invalidate_next(&mut self) -> bool {
-        let left = self.slots.len() - self.asked;
-        let batch = left.min(self.core.capabilities.max_batch);
-        let batch = &mut self.slots[left - batch..left];
-        let due = std::mem::take(&mut self.fence_only) || !batch.is_empty();
+        let due = std::mem::take(&mut self.fence_only) || !self.lots.is_empty();
         if !due || self.core.check_poison().is_err() {
             return false;
         }
-        if !batch
-            .iter_mut()
-            .all(|slot| slot.enter(RegionState::InFlush))
-        {
-            self.core.poison(PoisonedBy::Pool);
-            return false;
-        }
+        let batch = self.next_batch();
         self.reached_backend = true;
-        self.asked += batch.len();
-        let mut regions: Vec<_> = batch.iter_mut().map(|slot| &mut slot.region).collect();
+        let lots = self.asked[batch..].iter_mut();
+        let mut regions: Vec<_> = lots
+            .flat_map(|lot| lot.slots.iter_mut().map(|slot| &mut slot.region))
+            .collect();
         let answer = self
             .core
             .ask_backend(|backend| backend.invalidate(&mut regions));
@@ -203,8 +243,13 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
         } else {
             let kind = failure_at(0, answer.as_ref()).unwrap_or(ErrorKind::Io);
             self.failed.get_or_insert(kind);
-            for (place, slot) in batch.iter_mut().enumerate() {
-                slot.failure = failure_at(place, answer.as_ref());
+            let mut place = 0;
+            for lot in &mut self.asked[batch..] {
+                lot.failed = true;
+                for slot in &mut lot.slots {
+                    slot.failure = failure_at(place, answer.as_ref());
+                    place += 1;
+                }
             }
         }
         true
@@ -213,59 +258,41 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
     /// Gives back the buffers of the batches invalidated so far, and makes their regions clean, as
     /// of now.
     pub fn settle(&mut self) {
-        if self.asked == 0 {
+        if self.asked.is_empty() {
             return;
         }
         let core = self.core;
         let now = core.now();
-        let left = self.slots.len() - std::mem::take(&mut self.asked);
-        let mut slots = match left {
-            0 => std::mem::take(&mut self.slots),
-            left => self.slots.split_off(left),
-        };
-        let leaving = self.leave(&slots);
+        let mut leaving = InFlush::default();
+        for lot in &self.asked {
+            leaving.regions += count(lot.slots.len());
+            leaving.sum.merge(&lot.sum);
+        }
         core.gate.settled(leaving);
-        let mut dead = leaving.sum;
-        if self.failed.is_some() {
-            for mut slot in slots.extract_if(.., |slot| slot.failure.is_some()) {
-                let kind = slot.failure.take().unwrap_or(ErrorKind::Io);
-                dead.remove(&slot.stale());
-                core.confine(slot, kind);
+        for lot in self.asked.drain(..) {
+            if let Err(lot) = core.send_home(lot, now) {
+                core.bury_lot(lot, now);
             }
         }
-        let mut estate = Estate::new();
-        estate.reserve(slots.len());
-        let mut ledger = core.my_ledger().lock();
-        ledger.close(&dead, now);
-        let legal = estate.bury(&mut slots, now, &mut ledger);
-        drop(ledger);
-        core.distribute(estate);
-        if !legal {
-            let lost = slots.extract_if(.., |slot| slot.state() != RegionState::Clean);
-            lost.for_each(|slot| core.fail_internally(slot));
-        }
-        tracing::debug!(regions = slots.len(), "flushed");
-        core.depot.store(&mut slots, now);
+        tracing::debug!(regions = leaving.regions, "flushed");
         core.serve();
     }
 
-    /// Subtracts `slots` from what this flush holds.
-    fn leave(&mut self, slots: &[Boxed<B, M>]) -> InFlush {
-        let sum = if self.slots.is_empty() {
-            self.taken.sum
-        } else {
-            let mut sum = StaleSum::default();
-            slots.iter().for_each(|slot| sum.merge(&slot.stale()));
-            sum
-        };
-        let regions = count(slots.len());
-        self.taken.regions -= regions;
-        self.taken.sum.remove(&sum);
-        InFlush {
-            regions,
-            sum,
-            oldest: None,
+    /// Moves what goes into one call of the backend to the end of `asked`. Returns where it begins.
+    fn next_batch(&mut self) -> usize {
+        let begin = self.asked.len();
+        let mut room = self.core.capabilities.max_batch;
+        while room > 0
+            && let Some(mut lot) = self.lots.pop()
+        {
+            if lot.slots.len() > room {
+                let last = lot.split_off_last(room);
+                self.lots.push(std::mem::replace(&mut lot, last));
+            }
+            room -= lot.slots.len();
+            self.asked.push(lot);
         }
+        begin
     }
 }
 
@@ -290,14 +317,16 @@ impl<B: MrBackend, M: DmaBuffer> Drop for Flush<'_, B, M> {
     fn drop(&mut self) {
         self.settle();
         let core = self.core;
-        let asked_all = self.slots.is_empty() && !self.fence_only;
-        for slot in self.slots.drain(..) {
-            match slot.state() {
-                RegionState::Worn | RegionState::Reusable => {
-                    core.shards[core.my_shard()].lock().restore(slot);
+        let asked_all = self.lots.is_empty() && !self.fence_only;
+        for lot in self.lots.drain(..) {
+            for slot in lot.slots {
+                match slot.state() {
+                    RegionState::Worn | RegionState::Reusable => {
+                        core.shards[lot.home].lock().restore(slot);
+                    }
+                    RegionState::Quarantined => core.readmit(slot),
+                    _ => core.confine(slot, ErrorKind::Busy),
                 }
-                RegionState::Quarantined => core.readmit(slot),
-                _ => core.confine(slot, ErrorKind::Busy),
             }
         }
         let now = core.now();

@@ -100,10 +100,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             None
         };
         let mut estate = Estate::new();
-        let mut ledger = self.my_ledger().lock();
-        ledger.close(&sum, dead);
-        let legal = estate.bury(std::slice::from_mut(&mut slot), dead, &mut ledger);
-        drop(ledger);
+        let mut shard = self.shards[self.my_shard()].lock();
+        shard.ledger.close(&sum, dead);
+        let legal = estate.bury(std::slice::from_mut(&mut slot), dead, &mut shard.ledger);
+        drop(shard);
         self.distribute(estate);
         if legal {
             self.give_back(slot, dead);

@@ -16,8 +16,10 @@ mod due;
 mod flush;
 mod gate;
 mod handback;
+mod home;
 mod kill;
 mod lease;
+mod lot;
 mod map;
 #[cfg(all(test, loom))]
 mod models;
@@ -167,10 +169,10 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         self.core.flush(Scope::Stale)
     }
 
-    /// Moves up to `most` buffers whose keys are dead to `to`, in the order of their flushes. Says
-    /// how many.
+    /// Moves up to `most` buffers whose keys are dead to `to`, and says how many: first those that
+    /// the calling thread has released, in the order of their flushes, then those of others.
     pub fn reclaim(&self, to: &mut Vec<M>, most: usize) -> usize {
-        self.core.unclaimed.lock().take(to, most)
+        self.core.reclaim(to, most)
     }
 
     /// Does what is due now, and says when to be called again; `None` while nothing is stale.

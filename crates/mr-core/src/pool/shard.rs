@@ -1,12 +1,20 @@
 //! One set of lists: the regions that the threads of one shard lease from and release to.
 
+use crate::exposure::Ledger;
 use crate::pool::core::earlier;
 use crate::pool::gate::InFlush;
+use crate::pool::lot::{DeadLots, Lot};
 use crate::pool::slot::{Slot, StaleSum};
 use crate::{DmaBuffer, DrawOrder, MrBackend, RegionState, Scope, Time};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
 use std::collections::VecDeque;
+
+/// Among how many clean regions a lease draws at random: the latest, which are in the caches.
+const AT_HAND: usize = 64;
+
+/// The most clean regions that a thief gets at a time.
+const MOST_LOOT: usize = 256;
 
 pub(crate) type Boxed<B, M> = Box<Slot<B, M>>;
 
@@ -24,6 +32,15 @@ pub(crate) struct Shard<B: MrBackend, M> {
     worn_sum: StaleSum,
     /// No stale mapping of this shard was released earlier.
     oldest: Option<Time>,
+    /// Every stale region of this shard is [plain](Slot::is_plain).
+    plain: bool,
+    /// What flushes have given back.
+    pub(crate) dead: DeadLots<B, M>,
+    /// The list of a lot that was settled, for the next one.
+    spare: Vec<Boxed<B, M>>,
+    /// Buffers of regions that are settled, until they are reclaimed; the oldest first.
+    pub(crate) unclaimed: VecDeque<M>,
+    pub(crate) ledger: Ledger,
     /// What may still be released here before the policy must be asked.
     credit: Credit,
     pub(crate) tally: Tally,
@@ -94,6 +111,11 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             reusable_sum: StaleSum::default(),
             worn_sum: StaleSum::default(),
             oldest: None,
+            plain: true,
+            dead: DeadLots::new(),
+            spare: Vec::new(),
+            unclaimed: VecDeque::new(),
+            ledger: Ledger::new(),
             credit: Credit::default(),
             tally: Tally::default(),
         }
@@ -159,7 +181,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
 
     #[inline(never)]
     fn draw_reusable(&mut self, elsewhere: impl FnOnce() -> Option<Time>) -> Option<Boxed<B, M>> {
-        if self.reusable.is_empty() || elsewhere().is_some() {
+        if self.reusable.is_empty() || self.dead.regions() > 0 || elsewhere().is_some() {
             return None;
         }
         match self.order {
@@ -198,6 +220,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         let ask = self.credit.keys == 0 || self.credit.bytes < bytes;
         self.credit.keys = self.credit.keys.saturating_sub(1);
         self.credit.bytes = self.credit.bytes.saturating_sub(bytes);
+        self.plain &= slot.is_plain();
         if slot.state() == RegionState::Reusable {
             self.keep(slot);
         } else {
@@ -216,6 +239,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
 
     /// Puts a stale region back that a flush did not get to, or that a thief has taken.
     pub(crate) fn restore(&mut self, slot: Boxed<B, M>) {
+        self.plain &= slot.is_plain();
         if slot.state() == RegionState::Reusable {
             return self.keep(slot);
         }
@@ -234,28 +258,90 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         self.oldest = earlier(self.oldest, slot.oldest());
     }
 
-    /// Moves what a flush of `scope` takes to the end of `batch`.
+    /// Takes what a flush of `scope` takes from this shard, which is number `home`.
     pub(crate) fn take_stale(
         &mut self,
         scope: Scope,
-        batch: &mut Vec<Boxed<B, M>>,
+        home: usize,
         taken: &mut InFlush,
-    ) {
-        let before = batch.len();
-        taken.sum.merge(&std::mem::take(&mut self.worn_sum));
-        taken.oldest = earlier(taken.oldest, self.oldest);
-        batch.append(&mut self.worn);
-        if scope == Scope::Stale {
-            taken.sum.merge(&std::mem::take(&mut self.reusable_sum));
-            batch.extend(self.reusable.drain(..));
+    ) -> Option<Lot<B, M>> {
+        let mut sum = std::mem::take(&mut self.worn_sum);
+        let mut slots = std::mem::take(&mut self.worn);
+        if !slots.is_empty() {
+            self.worn = std::mem::take(&mut self.spare);
         }
+        if scope == Scope::Stale {
+            sum.merge(&std::mem::take(&mut self.reusable_sum));
+            slots.extend(self.reusable.drain(..));
+        }
+        taken.regions += count(slots.len());
+        taken.sum.merge(&sum);
+        taken.oldest = earlier(taken.oldest, self.oldest);
         // A fence that reaches the whole HCA also kills the earlier keys of leased regions, which
         // are on no list but may be what `oldest` stands for.
-        let fenced = scope == Scope::Stale || batch.len() > before;
+        let fenced = scope == Scope::Stale || !slots.is_empty();
         if self.reusable.is_empty() && fenced {
             self.oldest = None;
         }
         self.credit = Credit::default();
+        let plain = self.plain;
+        self.plain |= self.reusable.is_empty();
+        (!slots.is_empty()).then_some(Lot {
+            home,
+            slots,
+            sum,
+            plain,
+            failed: false,
+        })
+    }
+
+    /// Takes back a lot from here whose keys are dead since `dead`, to be settled later.
+    pub(crate) fn welcome(&mut self, lot: Lot<B, M>, dead: Time) {
+        self.ledger.close(&lot.sum, dead);
+        self.dead.push(lot.slots, dead);
+    }
+
+    /// Settles up to `most` regions of one lot, and says how many.
+    pub(crate) fn settle(&mut self, most: usize) -> usize {
+        let before = self.dead.regions();
+        let Self {
+            dead,
+            ledger,
+            unclaimed,
+            clean,
+            ..
+        } = self;
+        let keep = |buffer| unclaimed.push_back(buffer);
+        let spare = dead.settle(most, ledger, keep, |slot| clean.push_back(slot));
+        self.keep_spare(spare);
+        before - self.dead.regions()
+    }
+
+    /// Moves up to `most` buffers to `to`, settling up to `at_a_time` regions for it. Says whether
+    /// to call again.
+    pub(crate) fn reclaim(&mut self, to: &mut Vec<M>, most: usize, at_a_time: usize) -> bool {
+        let ready = self.unclaimed.len().min(most);
+        to.extend(self.unclaimed.drain(..ready));
+        let left = most - ready;
+        let Self {
+            dead,
+            ledger,
+            clean,
+            ..
+        } = self;
+        let keep = |buffer| to.push(buffer);
+        let at_a_time = left.min(at_a_time);
+        let spare = dead.settle(at_a_time, ledger, keep, |slot| clean.push_back(slot));
+        self.keep_spare(spare);
+        left > at_a_time && self.dead.regions() > 0
+    }
+
+    fn keep_spare(&mut self, spare: Option<Vec<Boxed<B, M>>>) {
+        if let Some(spare) = spare
+            && spare.capacity() > self.spare.capacity()
+        {
+            self.spare = spare;
+        }
     }
 
     /// Moves up to half of the clean regions to a thief, or else draws a reusable one for its lease
@@ -265,7 +351,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         loot: &mut VecDeque<Boxed<B, M>>,
         bytes: u64,
     ) -> Option<Boxed<B, M>> {
-        let keep = self.clean.len() / 2;
+        let keep = self.clean.len() - self.clean.len().div_ceil(2).min(MOST_LOOT);
         loot.extend(self.clean.drain(keep..));
         if !loot.is_empty() {
             return None;
@@ -283,7 +369,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         let mut sum = self.worn_sum;
         sum.merge(&self.reusable_sum);
         Glance {
-            clean: count(self.clean.len()),
+            clean: count(self.clean.len() + self.dead.regions()),
             worn: count(self.worn.len()),
             reusable: count(self.reusable.len()),
             sum,
@@ -303,9 +389,11 @@ pub(crate) fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
+/// Draws one of the last [`AT_HAND`].
 fn draw_any<T>(list: &mut VecDeque<T>, random: &mut ChaCha8Rng) -> Option<T> {
-    let len = list.len() as u64;
-    // The upper half of a product of a random u32 and the length is below the length.
-    let place = (u64::from(random.next_u32()) * len) >> 32;
-    list.swap_remove_back(place as usize)
+    let len = list.len();
+    let at_hand = len.min(AT_HAND);
+    // The upper half of a product of a random u32 and a length is below the length.
+    let place = (u64::from(random.next_u32()) * at_hand as u64) >> 32;
+    list.swap_remove_back(len - at_hand + place as usize)
 }

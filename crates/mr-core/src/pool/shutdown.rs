@@ -103,6 +103,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// Frees all clean regions. What the backend does not free stays clean, to be tried again.
     pub(crate) fn free_clean(&self) {
+        self.settle_all();
         let mut clean: Vec<Boxed<B, M>> = Vec::new();
         while let Some(magazine) = self.depot.fetch() {
             clean.extend(magazine.regions);

@@ -140,6 +140,11 @@ impl<M: DmaBuffer> Mapping<M> {
         };
     }
 
+    /// Whether it is only to be kept for `Pool::reclaim`, which nobody waits for.
+    pub(crate) const fn is_collected(&self) -> bool {
+        self.collect && self.handback.is_none()
+    }
+
     /// Takes out the buffer and where it goes.
     pub(crate) fn take_estate(&mut self) -> Option<(M, Fate<M>)> {
         let buffer = self.take_buffer()?;
@@ -191,6 +196,27 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
             self.state = next;
         }
         legal
+    }
+
+    /// Goes from the dirty list or the quarantine through a flush, and is clean; as
+    /// [`enter`](Self::enter).
+    #[must_use]
+    pub(crate) const fn enter_through_flush(&mut self) -> bool {
+        self.enter(RegionState::InFlush) && self.enter(RegionState::Clean)
+    }
+
+    /// Forgets what was before a successful invalidation. The buffers must be out.
+    #[inline]
+    pub(crate) fn forget(&mut self) {
+        self.maps = 0;
+        self.failures = 0;
+        self.current = None;
+    }
+
+    /// Whether nobody waits for its burial: its one buffer is to be reclaimed.
+    pub(crate) fn is_plain(&self) -> bool {
+        let collected = self.current.as_ref().is_some_and(Mapping::is_collected);
+        collected && self.earlier.is_empty()
     }
 
     /// Into quarantine whatever the state: the answer to every doubt.

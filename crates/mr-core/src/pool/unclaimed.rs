@@ -1,87 +1,56 @@
-//! Buffers whose keys are dead, until their owner reclaims them.
+//! Buffers whose keys are dead, until their owner reclaims them: how many, and how many there may be.
 
-use std::collections::VecDeque;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A bounded queue of buffers.
-pub(crate) struct Unclaimed<M> {
-    buffers: VecDeque<M>,
+/// The count of the buffers that wait to be reclaimed, in whichever shard. The buffers themselves
+/// are with the shard, or still in a region of it.
+pub(crate) struct Unclaimed {
+    /// Those there and those about to come: counted before they are put, and after they are taken.
+    waiting: AtomicUsize,
     most: usize,
-    dropped: u64,
+    dropped: AtomicU64,
 }
 
-impl<M> Unclaimed<M> {
-    pub(crate) const fn new(most: usize) -> Self {
+impl Unclaimed {
+    pub(crate) fn new(most: usize) -> Self {
         Self {
-            buffers: VecDeque::new(),
+            waiting: AtomicUsize::new(0),
             most,
-            dropped: 0,
+            dropped: AtomicU64::new(0),
         }
     }
 
-    /// Takes in `new`; leaves there what finds no room, for the caller to drop.
-    pub(crate) fn put(&mut self, new: &mut Vec<M>) {
-        let room = self.most.saturating_sub(self.buffers.len());
-        let surplus = new.len().saturating_sub(room);
-        self.dropped += surplus as u64;
-        if self.buffers.is_empty() && surplus == 0 {
-            // A whole batch changes hands without being copied.
-            self.buffers = std::mem::take(new).into();
-        } else {
-            self.buffers.extend(new.drain(surplus..));
+    /// Counts in `buffers` more if there is room for all of them.
+    pub(crate) fn admit_all(&self, buffers: usize) -> bool {
+        let before = self.waiting.fetch_add(buffers, Ordering::SeqCst);
+        let fit = before.saturating_add(buffers) <= self.most;
+        if !fit {
+            self.waiting.fetch_sub(buffers, Ordering::SeqCst);
         }
+        fit
     }
 
-    /// Moves up to `most` buffers to `to`, oldest first. Says how many.
-    pub(crate) fn take(&mut self, to: &mut Vec<M>, most: usize) -> usize {
-        let count = self.buffers.len().min(most);
-        let all = count == self.buffers.len();
-        if all && to.is_empty() && to.capacity() <= self.buffers.capacity() {
-            *to = std::mem::take(&mut self.buffers).into();
-        } else {
-            to.extend(self.buffers.drain(..count));
+    /// Counts in as many of `buffers` as there is room for. Returns how many are to be dropped.
+    pub(crate) fn admit(&self, buffers: usize) -> usize {
+        let before = self.waiting.fetch_add(buffers, Ordering::SeqCst);
+        let surplus = buffers.min((before + buffers).saturating_sub(self.most));
+        if surplus > 0 {
+            self.waiting.fetch_sub(surplus, Ordering::SeqCst);
+            self.dropped.fetch_add(surplus as u64, Ordering::Relaxed);
         }
-        count
+        surplus
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.buffers.len()
+    /// Counts out what was reclaimed.
+    pub(crate) fn leave(&self, buffers: usize) {
+        self.waiting.fetch_sub(buffers, Ordering::SeqCst);
     }
 
-    pub(crate) const fn dropped(&self) -> u64 {
-        self.dropped
+    pub(crate) fn count(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use proptest::sample::SizeRange;
-
-    proptest! {
-        #[test]
-        fn buffers_come_out_in_order_and_once(
-            steps in prop::collection::vec((0_usize..5, 0_usize..5, any::<bool>()), SizeRange::from(0..20)),
-        ) {
-            let mut unclaimed = Unclaimed::new(8);
-            let (mut made, mut lost, mut taken) = (0_u32, Vec::new(), Vec::new());
-            for (new, most, into_empty) in steps {
-                let mut batch: Vec<_> = (made..).take(new).collect();
-                made += batch.len() as u32;
-                unclaimed.put(&mut batch);
-                lost.append(&mut batch);
-                let mut to = if into_empty { Vec::new() } else { vec![u32::MAX] };
-                let before = to.len();
-                prop_assert_eq!(unclaimed.take(&mut to, most), to.len() - before);
-                prop_assert!(to.len() - before <= most && unclaimed.len() <= 8);
-                taken.extend(to.drain(before..));
-            }
-            unclaimed.take(&mut taken, usize::MAX);
-            prop_assert!(taken.is_sorted());
-            prop_assert_eq!(unclaimed.dropped(), lost.len() as u64);
-            taken.extend(lost);
-            taken.sort_unstable();
-            prop_assert_eq!(taken, (0..made).collect::<Vec<_>>());
-        }
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 }
