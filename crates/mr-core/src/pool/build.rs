@@ -3,6 +3,7 @@
 use crate::pool::Pool;
 use crate::pool::abroad::Abroad;
 use crate::pool::core::Core;
+use crate::pool::credit::Budget;
 use crate::pool::depot::Depot;
 use crate::pool::driver::Flusher;
 use crate::pool::gate::Gate;
@@ -122,6 +123,7 @@ impl<B: MrBackend> PoolBuilder<B> {
             unclaimed: CachePadded::new(Unclaimed::new(config.max_unclaimed())),
             abroad: Abroad::new(),
             due_at: AtomicU64::new(u64::MAX),
+            budget: CachePadded::new(Budget::new()),
             over_bound: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             poisoned: AtomicU8::new(0),

@@ -2,10 +2,11 @@
 
 use crate::clock::{Clock, Deadline};
 use crate::pool::abroad::{Abroad, Journey};
+use crate::pool::credit::{Budget, Look};
 use crate::pool::depot::Depot;
 use crate::pool::gate::Gate;
 use crate::pool::quarantine::Quarantine;
-use crate::pool::shard::{Boxed, Credit, Shard, count};
+use crate::pool::shard::{Boxed, Shard, count};
 use crate::pool::slot::{Slot, StaleSum};
 use crate::pool::unclaimed::Unclaimed;
 use crate::pool::wait::Queue;
@@ -23,7 +24,9 @@ use std::sync::Arc;
 type Locked<B, M> = CachePadded<ShortLock<Shard<B, M>>>;
 
 /// The shared state of a pool. No two of its locks are held at the same time, except a waiter's
-/// under the queue's, and that of `abroad` under a shard's; and none during a call of the backend, the policy or a buffer's drop.
+/// under the queue's, and those of
+/// `abroad` and `budget` under a shard's; and none during a call of the backend, the policy or a
+/// buffer's drop.
 pub(crate) struct Core<B: MrBackend, M> {
     pub(crate) backend: B,
     pub(crate) policy: Box<dyn InvalidationPolicy>,
@@ -37,6 +40,7 @@ pub(crate) struct Core<B: MrBackend, M> {
     pub(crate) quarantine: Mutex<Quarantine<B, M>>,
     pub(crate) unclaimed: CachePadded<Unclaimed>,
     pub(crate) abroad: Abroad,
+    pub(crate) budget: CachePadded<Budget>,
     /// When [`Core::due`] is to be called: nanoseconds, or `u64::MAX` for not at all.
     pub(crate) due_at: AtomicU64,
     /// More is stale than the bounds allow.
@@ -107,8 +111,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         answer.map_err(|_| self.poison(PoisonedBy::Backend)).ok()
     }
 
-    /// Looks at every shard: what is stale, and what may still be released without asking.
-    pub(crate) fn view(&self, now: Time) -> (StaleView, Credit) {
+    /// Looks at every shard: what is stale. From then on every release asks, unless
+    /// [`Budget::grant`] follows.
+    pub(crate) fn view(&self, now: Time) -> (StaleView, Look) {
+        let look = self.budget.look();
         let mut view = StaleView {
             now,
             capacity: self.config.capacity,
@@ -117,20 +123,17 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         };
         let (mut sum, oldest) = self.abroad.due(now);
         view.oldest = oldest;
-        let mut credit = Credit::default();
         for shard in &self.shards {
-            let glance = shard.lock().glance();
+            let glance = shard.lock().inspect();
             view.worn += glance.worn;
             view.reusable += glance.reusable;
             view.oldest = earlier(view.oldest, glance.oldest);
             sum.merge(&glance.sum);
-            credit.keys = credit.keys.saturating_add(glance.credit.keys);
-            credit.bytes = credit.bytes.saturating_add(glance.credit.bytes);
         }
         view.keys = sum.keys;
         view.bytes = sum.bytes;
         view.key_nanos = sum.key_nanos(now);
-        (view, credit)
+        (view, look)
     }
 
     /// Puts a clean region back into circulation.

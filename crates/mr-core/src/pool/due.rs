@@ -1,8 +1,8 @@
 //! When is the next flush due: the policy, the pool's own bounds, and the quarantine.
 
 use crate::pool::core::{Core, earlier};
+use crate::pool::credit::Credit;
 use crate::pool::flush::Flush;
-use crate::pool::shard::Credit;
 use crate::sync::atomic::Ordering;
 use crate::{DmaBuffer, FlushDecision, Marks, MrBackend, Scope, StaleView, Time};
 
@@ -16,7 +16,7 @@ pub struct Due<'p, B: MrBackend, M: DmaBuffer> {
     pub next: Option<Time>,
 }
 
-/// Releases that a shard may take while a flush is due anyway.
+/// Releases, for each shard, while a flush is due anyway.
 const WHILE_DUE: u64 = 64;
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
@@ -31,15 +31,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 next: None,
             };
         }
-        // The answer may have nearer marks than the one that the shards have their credit from.
-        for shard in &self.shards {
-            shard.lock().grant(Credit::default());
-        }
         let now = self.now();
         let wards = self.quarantine.lock().wards();
-        let scope = match self.decide(&self.view(now).0) {
+        let (view, look) = self.view(now);
+        let scope = match self.decide(&view) {
             FlushDecision::Now(scope) => Some(scope),
             FlushDecision::Hold(marks) => {
+                self.budget.grant(&look, credit(&view, &marks));
                 let retry_at = earlier(wards.retry_at, self.abroad.retry_at(now));
                 let next = earlier(marks.at, retry_at);
                 // Nothing is over a bound, whatever a release has seen that came before a flush.
@@ -57,35 +55,33 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         };
         // If another flush is under way, its end asks for a new look.
         let flush = scope.and_then(|scope| self.begin(scope, false));
+        let flush = flush.map(Flush::then_look_again);
         Due { flush, next: None }
     }
 
-    /// Asks the policy after a release, because the releasing shard's credit is used up.
+    /// Asks the policy after a release, because the pool's credit is used up.
     pub(crate) fn ask(&self, now: Time) {
-        let (view, outstanding) = self.view(now);
+        let (view, look) = self.view(now);
         match self.decide(&view) {
             FlushDecision::Now(scope) => {
                 let over = view.regions() >= self.config.max_stale()
                     || view.bytes >= self.config.max_stale_bytes;
                 self.over_bound.store(over, Ordering::Relaxed);
                 self.gate.demand(scope);
-                self.grant(Credit {
-                    keys: WHILE_DUE,
+                let while_due = Credit {
+                    keys: WHILE_DUE * self.shards.len() as u64,
                     bytes: u64::MAX,
-                });
+                };
+                self.budget.grant(&look, while_due);
                 self.call_at(Time::ZERO);
             }
             FlushDecision::Hold(marks) => {
-                self.grant(share(&view, &marks, outstanding));
+                self.budget.grant(&look, credit(&view, &marks));
                 if let Some(at) = marks.at {
                     self.call_at(at);
                 }
             }
         }
-    }
-
-    fn grant(&self, credit: Credit) {
-        self.shards[self.my_shard()].lock().grant(credit);
     }
 
     /// What the policy and the pool's own bounds want.
@@ -134,24 +130,14 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 }
 
-/// What the calling shard may release before a mark can be reached: half of what is left after
-/// what the other shards have been granted. So a batch is asked about a number of times that grows
-/// with the logarithm of its size, and the release that reaches a mark is always one that asks.
-fn share(view: &StaleView, marks: &Marks, outstanding: Credit) -> Credit {
-    let worn = marks
-        .worn
-        .map(|mark| u64::from(mark.saturating_sub(view.worn)));
-    let keys = marks.keys.map(|mark| mark.saturating_sub(view.keys));
-    let keys = worn.into_iter().chain(keys).min();
-    let bytes = marks.bytes.map(|mark| mark.saturating_sub(view.bytes));
-    let half = |left: Option<u64>, granted: u64| {
-        // The release that uses up the credit is one more.
-        left.map_or(u64::MAX, |left| {
-            left.saturating_sub(granted).saturating_sub(1).div_ceil(2)
-        })
-    };
+/// What may be released after `view` before a mark is reached: the release that reaches one asks.
+fn credit(view: &StaleView, marks: &Marks) -> Credit {
+    let before = |mark: u64, seen: u64| mark.saturating_sub(seen).saturating_sub(1);
+    let worn = marks.worn.map(|mark| before(mark.into(), view.worn.into()));
+    let keys = marks.keys.map(|mark| before(mark, view.keys));
+    let bytes = marks.bytes.map(|mark| before(mark, view.bytes));
     Credit {
-        keys: half(keys, outstanding.keys),
-        bytes: half(bytes, outstanding.bytes),
+        keys: worn.into_iter().chain(keys).min().unwrap_or(u64::MAX),
+        bytes: bytes.unwrap_or(u64::MAX),
     }
 }

@@ -31,6 +31,8 @@ pub struct Flush<'p, B: MrBackend, M: DmaBuffer> {
     /// Kills what leased regions have left behind, although no region is to be invalidated.
     fence_only: bool,
     scope: Scope,
+    /// Its end asks for a new look at what is due.
+    look_again: bool,
     started: Time,
     reached_backend: bool,
     /// A call of the backend has succeeded in full, so its fence has.
@@ -49,10 +51,12 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         self.over_bound.store(false, Ordering::Relaxed);
         let started = self.now();
         let mut taken = InFlush::default();
+        self.budget.begin_taking();
         let shards = self.shards.iter().enumerate();
         let mut lots: Vec<_> = shards
             .filter_map(|(home, shard)| shard.lock().take_stale(scope, home, &mut taken))
             .collect();
+        self.budget.end_taking();
         lots.extend(self.retry_lot(started, all, &mut taken));
         lots.reverse();
         if taken.regions as usize > self.capabilities.max_batch {
@@ -72,6 +76,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             asked: Vec::new(),
             fence_only,
             scope,
+            look_again: false,
             started,
             reached_backend: false,
             fenced: false,
@@ -207,6 +212,12 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
         lots.map(|lot| lot.slots.len()).sum()
     }
 
+    /// Has its end ask for a new look at what is due, in place of the time that it was due at.
+    pub(crate) const fn then_look_again(mut self) -> Self {
+        self.look_again = true;
+        self
+    }
+
     /// Does all that is left to do.
     pub fn run(self) {
         // A failure is in the quarantine's books.
@@ -338,7 +349,7 @@ impl<B: MrBackend, M: DmaBuffer> Drop for Flush<'_, B, M> {
             }),
             false => Fenced::GivenUp,
         });
-        core.gate.leave(Ended {
+        let missed = core.gate.leave(Ended {
             took: self.reached_backend.then(|| now.since(self.started)),
             asked_all,
             killed_all: self.failed.is_none(),
@@ -347,7 +358,10 @@ impl<B: MrBackend, M: DmaBuffer> Drop for Flush<'_, B, M> {
             // Whoever wanted it still does.
             core.gate.demand(self.scope);
         }
-        core.call_at(Time::ZERO);
+        // Otherwise nothing is due earlier than before: the flusher need not be woken.
+        if self.look_again || missed || !asked_all || self.failed.is_some() {
+            core.call_at(Time::ZERO);
+        }
         core.serve();
     }
 }

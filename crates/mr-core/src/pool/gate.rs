@@ -3,6 +3,7 @@
 use crate::clock::Deadline;
 use crate::exposure::Durations;
 use crate::pool::slot::StaleSum;
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, thread_number};
 use crate::{Scope, Time};
 use std::time::Duration;
@@ -15,13 +16,23 @@ use std::time::Duration;
 /// that one has completed before.
 pub(crate) struct Gate {
     state: Mutex<State>,
-    changed: Condvar,
+    /// Where those wait whose turn comes at the end of a flush, and where those, the flusher first of
+    /// all, whom that does not concern.
+    turns: Bench,
+    changes: Bench,
+}
+
+/// Threads sleep here. They are counted, under the gate's lock: to wake nobody costs a system call
+/// all the same.
+struct Bench {
+    woken: Condvar,
+    sleepers: AtomicU32,
 }
 
 struct State {
-    /// Threads that sleep here: to wake nobody costs a system call all the same.
-    sleepers: u32,
     running: bool,
+    /// Somebody would have begun a flush, had none been running.
+    missed: bool,
     /// The thread that has begun the flush that runs.
     runner: u32,
     /// The number of the latest flush to start, and whether it takes all that is stale.
@@ -93,8 +104,8 @@ impl Gate {
             peak_stale_bytes: 0,
         };
         let state = State {
-            sleepers: 0,
             running: false,
+            missed: false,
             runner: 0,
             started: 0,
             full: false,
@@ -107,7 +118,8 @@ impl Gate {
         };
         Self {
             state: Mutex::new(state),
-            changed: Condvar::new(),
+            turns: Bench::new(),
+            changes: Bench::new(),
         }
     }
 
@@ -120,6 +132,7 @@ impl Gate {
     pub(crate) fn enter(&self, full: bool) -> bool {
         let mut state = self.state.lock();
         let free = !state.running;
+        state.missed = !free;
         if free {
             state.running = true;
             state.runner = thread_number();
@@ -151,8 +164,9 @@ impl Gate {
     }
 
     /// Ends the flush that runs. One that has put regions back is as if it had never been: whoever
-    /// waits for it must start another.
-    pub(crate) fn leave(&self, ended: Ended) {
+    /// waits for it must start another. Says whether somebody else has [tried](Self::enter) in the
+    /// meantime.
+    pub(crate) fn leave(&self, ended: Ended) -> bool {
         let mut state = self.state.lock();
         state.running = false;
         if ended.asked_all {
@@ -165,7 +179,9 @@ impl Gate {
         if let Some(took) = ended.took {
             state.record.durations.record(took);
         }
-        self.wake(state);
+        let missed = state.missed;
+        self.turns.wake(state);
+        missed
     }
 
     /// Waits until flush `ticket` or a later one has completed, a full one if `full`, or until one
@@ -198,7 +214,7 @@ impl Gate {
             if left.is_zero() || stop() {
                 return Turn::TimedOut;
             }
-            state = self.sleep(state, left);
+            state = self.turns.sleep(state, left);
         }
     }
 
@@ -216,7 +232,7 @@ impl Gate {
     pub(crate) fn sleep_while_running(&self, timeout: Duration) {
         let state = self.state.lock();
         if state.running {
-            drop(self.sleep(state, timeout));
+            drop(self.turns.sleep(state, timeout));
         }
     }
 
@@ -235,23 +251,20 @@ impl Gate {
     /// Wakes everyone who waits here.
     pub(crate) fn notify(&self) {
         // Whoever is about to sleep holds the lock from its last look until it sleeps.
-        self.wake(self.state.lock());
-    }
-
-    fn wake(&self, state: MutexGuard<'_, State>) {
-        let sleepers = state.sleepers;
-        drop(state);
-        if sleepers > 0 {
-            self.changed.notify_all();
+        let state = self.state.lock();
+        let changes = self.changes.sleepers.load(Ordering::Relaxed);
+        self.turns.wake(state);
+        if changes > 0 {
+            self.changes.woken.notify_all();
         }
     }
 
-    /// Sleeps until something changes or `timeout` has passed, unless `ready` says not to. It is
+    /// Sleeps until [`notify`](Self::notify) or `timeout`, unless `ready` says not to. It is
     /// asked under the gate's lock, and must not come back here.
     pub(crate) fn sleep_unless(&self, ready: impl Fn() -> bool, timeout: Duration) {
         let state = self.state.lock();
         if !ready() {
-            drop(self.sleep(state, timeout));
+            drop(self.changes.sleep(state, timeout));
         }
     }
 
@@ -263,15 +276,28 @@ impl Gate {
             self.sleep_unless(|| false, time);
         }
     }
+}
 
-    fn sleep<'a>(
-        &self,
-        mut state: MutexGuard<'a, State>,
-        timeout: Duration,
-    ) -> MutexGuard<'a, State> {
-        state.sleepers += 1;
-        let mut state = self.changed.wait_timeout(state, timeout);
-        state.sleepers -= 1;
+impl Bench {
+    fn new() -> Self {
+        Self {
+            woken: Condvar::new(),
+            sleepers: AtomicU32::new(0),
+        }
+    }
+
+    fn wake(&self, state: MutexGuard<'_, State>) {
+        let sleepers = self.sleepers.load(Ordering::Relaxed);
+        drop(state);
+        if sleepers > 0 {
+            self.woken.notify_all();
+        }
+    }
+
+    fn sleep<'a>(&self, state: MutexGuard<'a, State>, timeout: Duration) -> MutexGuard<'a, State> {
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        let state = self.woken.wait_timeout(state, timeout);
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
         state
     }
 }

@@ -10,6 +10,7 @@ mod build;
 mod burial;
 mod census;
 mod core;
+mod credit;
 mod depot;
 mod driver;
 mod due;

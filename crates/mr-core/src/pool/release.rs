@@ -180,7 +180,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         if state == RegionState::Reusable && home.is_some() && self.abroad.is_awaited() {
             let _ = slot.enter(RegionState::Worn);
         }
-        let ask = shard.release(slot, bytes, now);
+        let ask = shard.release(slot, bytes, now, &self.budget);
         drop(shard);
         self.arrive_home(home);
         if ask {

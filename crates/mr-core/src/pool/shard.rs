@@ -2,6 +2,7 @@
 
 use crate::exposure::Ledger;
 use crate::pool::core::earlier;
+use crate::pool::credit::{Budget, Credit};
 use crate::pool::gate::InFlush;
 use crate::pool::lot::{DeadLots, Lot};
 use crate::pool::slot::{Slot, StaleSum};
@@ -44,13 +45,6 @@ pub(crate) struct Shard<B: MrBackend, M> {
     /// What may still be released here before the policy must be asked.
     credit: Credit,
     pub(crate) tally: Tally,
-}
-
-/// What a shard may add to the dirty list without asking.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Credit {
-    pub(crate) keys: u64,
-    pub(crate) bytes: u64,
 }
 
 /// Counters of one shard. They are written under its lock, so they cost a release next to nothing.
@@ -96,7 +90,6 @@ pub(crate) struct Glance {
     pub(crate) reusable: u32,
     pub(crate) sum: StaleSum,
     pub(crate) oldest: Option<Time>,
-    pub(crate) credit: Credit,
 }
 
 impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
@@ -214,12 +207,22 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         self.tally.bytes_back += bytes;
     }
 
-    /// Puts a released region on the dirty list. Says whether the policy must be asked.
-    pub(crate) fn release(&mut self, slot: Boxed<B, M>, bytes: u64, released: Time) -> bool {
+    /// Puts a released region on the dirty list. Says whether the policy must be asked: the first
+    /// one always, so that somebody knows of it.
+    pub(crate) fn release(
+        &mut self,
+        slot: Boxed<B, M>,
+        bytes: u64,
+        released: Time,
+        budget: &Budget,
+    ) -> bool {
         self.count_back(bytes);
-        let ask = self.credit.keys == 0 || self.credit.bytes < bytes;
-        self.credit.keys = self.credit.keys.saturating_sub(1);
-        self.credit.bytes = self.credit.bytes.saturating_sub(bytes);
+        let mut ask = !self.credit.pay(bytes);
+        if ask && self.oldest.is_some() {
+            budget.refill(&mut self.credit);
+            ask = !self.credit.pay(bytes);
+        }
+        ask |= self.oldest.is_none();
         self.plain &= slot.is_plain();
         if slot.state() == RegionState::Reusable {
             self.keep(slot);
@@ -361,8 +364,11 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         Some(slot)
     }
 
-    pub(crate) const fn grant(&mut self, credit: Credit) {
-        self.credit = credit;
+    /// Looks at what is stale, and takes the credit away: from here on releases ask, until the look
+    /// at all shards is over.
+    pub(crate) fn inspect(&mut self) -> Glance {
+        self.credit = Credit::default();
+        self.glance()
     }
 
     pub(crate) fn glance(&self) -> Glance {
@@ -374,7 +380,6 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             reusable: count(self.reusable.len()),
             sum,
             oldest: self.oldest,
-            credit: self.credit,
         }
     }
 
