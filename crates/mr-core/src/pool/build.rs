@@ -99,8 +99,15 @@ impl<B: MrBackend> PoolBuilder<B> {
             Some(seed) => ChaCha8Rng::seed_from_u64(seed),
             None => ChaCha8Rng::from_os_rng(),
         };
-        let mut slots = alloc_all(&backend, config.capacity, &mut random)?;
-        shuffle(&mut slots, &mut random);
+        let mut regions = alloc_all(&backend, config.capacity)?;
+        shuffle(&mut regions, &mut random);
+        // Shuffled first and boxed afterwards, so that slots which come next to each other in memory
+        // are in one magazine: a cache line that holds parts of two is used by one thread.
+        let new_slot = |(id, region)| -> Boxed<B, M> {
+            let tag = KeyTag::new(random.next_u32() as u8);
+            Box::new(Slot::new(region, id, tag))
+        };
+        let mut slots: Vec<_> = regions.into_iter().map(new_slot).collect();
         let clock = clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let shards = |_| {
             let random = ChaCha8Rng::seed_from_u64(random.next_u64());
@@ -149,45 +156,38 @@ impl<B: MrBackend> PoolBuilder<B> {
 }
 
 /// Makes all regions, or none.
-fn alloc_all<B: MrBackend, M: DmaBuffer>(
+fn alloc_all<B: MrBackend>(
     backend: &B,
     wanted: u32,
-    random: &mut ChaCha8Rng,
-) -> Result<Vec<Boxed<B, M>>, BuildError<B::Error>> {
-    let mut slots: Vec<Boxed<B, M>> = Vec::with_capacity(wanted as usize);
+) -> Result<Vec<(u32, B::Region)>, BuildError<B::Error>> {
+    let mut regions = Vec::with_capacity(wanted as usize);
     for id in 0..wanted {
         match catch_unwind(AssertUnwindSafe(|| backend.alloc())) {
-            Ok(Ok(region)) => {
-                let tag = KeyTag::new(random.next_u32() as u8);
-                slots.push(Box::new(Slot::new(region, id, tag)));
-            }
+            Ok(Ok(region)) => regions.push((id, region)),
             Ok(Err(source)) => {
                 return Err(BuildError::Alloc {
                     made: id,
                     wanted,
                     source,
-                    leaked: free_all(backend, slots),
+                    leaked: free_all(backend, regions),
                 });
             }
             // There is no pool yet that could be poisoned: it is the caller's panic.
             Err(panic) => {
-                free_all(backend, slots);
+                free_all(backend, regions);
                 resume_unwind(panic);
             }
         }
     }
-    Ok(slots)
+    Ok(regions)
 }
 
 /// Frees all regions; how many could not be freed, and why the first could not. One whose freeing
 /// panicked is gone.
-fn free_all<B: MrBackend, M: DmaBuffer>(
-    backend: &B,
-    slots: Vec<Boxed<B, M>>,
-) -> Option<(u32, B::Error)> {
+fn free_all<B: MrBackend>(backend: &B, regions: Vec<(u32, B::Region)>) -> Option<(u32, B::Error)> {
     let mut leaked = None;
-    for slot in slots {
-        let freed = catch_unwind(AssertUnwindSafe(|| backend.dealloc(slot.region)));
+    for (_, region) in regions {
+        let freed = catch_unwind(AssertUnwindSafe(|| backend.dealloc(region)));
         if let Ok(Err(failure)) = freed {
             let (count, first) = leaked.unwrap_or((0, failure.error));
             leaked = Some((count + 1, first));

@@ -62,12 +62,12 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             worn: tally.worn,
             tag_wraps: tally.tag_wraps,
             leased: Load {
-                keys: tally.out.saturating_sub(tally.back),
-                bytes: tally.bytes_out.saturating_sub(tally.bytes_back),
+                keys: u64::try_from(tally.leased).unwrap_or(0),
+                bytes: u64::try_from(tally.leased_bytes).unwrap_or(0),
             },
             peak_leased: Load {
-                keys: tally.peak_leased,
-                bytes: tally.peak_leased_bytes,
+                keys: u64::try_from(tally.peak_leased).unwrap_or(0),
+                bytes: u64::try_from(tally.peak_leased_bytes).unwrap_or(0),
             },
             flushes: flushes.flushes,
             flushed_regions: flushes.regions,

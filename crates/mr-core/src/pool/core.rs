@@ -167,6 +167,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// Takes a region out of the caller's shard, the depot or another shard, to be leased for
     /// `bytes`.
+    #[inline]
     pub(crate) fn draw(&self, bytes: u64) -> Option<Boxed<B, M>> {
         let mine = self.my_shard();
         let mut shard = self.shards[mine].lock();
@@ -231,7 +232,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     fn steal(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {
-        let mut loot = std::collections::VecDeque::new();
+        let mut loot = Vec::new();
         for step in 1..self.shards.len() {
             let victim = (mine + step) & (self.shards.len() - 1);
             if self.shards[victim].lock().clean.is_empty() {
@@ -283,13 +284,9 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// Regions under a lease. Exact while nobody leases or releases.
     pub(crate) fn leased(&self) -> u32 {
-        let (mut out, mut back) = (0_u64, 0_u64);
-        for shard in &self.shards {
-            let tally = shard.lock().tally;
-            out += tally.out;
-            back += tally.back;
-        }
-        count(usize::try_from(out.saturating_sub(back)).unwrap_or(usize::MAX))
+        let shards = self.shards.iter();
+        let leased: i64 = shards.map(|shard| shard.lock().tally.leased).sum();
+        count(usize::try_from(leased).unwrap_or(0))
     }
 }
 

@@ -96,7 +96,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     fn count_bytes(&self, bytes: u64) {
-        self.shards[self.my_shard()].lock().tally.bytes_out += bytes;
+        let mut shard = self.shards[self.my_shard()].lock();
+        shard.tally.leased_bytes = shard.tally.leased_bytes.wrapping_add_unsigned(bytes);
     }
 
     #[cold]

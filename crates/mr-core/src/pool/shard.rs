@@ -14,6 +14,10 @@ use std::collections::VecDeque;
 /// Among how many clean regions a lease draws at random: the latest, which are in the caches.
 const AT_HAND: usize = 64;
 
+/// How long a list may be to be kept for the next batch. To grow a longer one anew costs little
+/// beside the batch, and its memory is wanted.
+const MOST_SPARE: usize = 8192;
+
 /// The most clean regions that a thief gets at a time.
 const MOST_LOOT: usize = 256;
 
@@ -22,7 +26,7 @@ pub(crate) type Boxed<B, M> = Box<Slot<B, M>>;
 /// The lists of one shard. Every thread keeps to one shard, and while there are no more threads
 /// than shards no two threads meet in one, but for a thief or the flusher now and then.
 pub(crate) struct Shard<B: MrBackend, M> {
-    pub(crate) clean: VecDeque<Boxed<B, M>>,
+    pub(crate) clean: Vec<Boxed<B, M>>,
     /// When the latest of them came.
     cleaned: Time,
     reusable: VecDeque<Boxed<B, M>>,
@@ -50,16 +54,16 @@ pub(crate) struct Shard<B: MrBackend, M> {
 /// Counters of one shard. They are written under its lock, so they cost a release next to nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    /// Slots taken out to be leased, and slots that came back. A region may come back in another
-    /// shard than it was taken from, so only sums over all shards say how many are out.
+    /// Slots taken out to be leased, and how many more that is than came back. A region may come
+    /// back in another shard than it was taken from, so that only sums over all shards say how many
+    /// are out.
     pub(crate) out: u64,
-    pub(crate) back: u64,
+    pub(crate) leased: i64,
+    pub(crate) leased_bytes: i64,
+    pub(crate) peak_leased: i64,
+    pub(crate) peak_leased_bytes: i64,
     /// Those that came back without having been mapped.
     pub(crate) unmapped: u64,
-    pub(crate) bytes_out: u64,
-    pub(crate) bytes_back: u64,
-    pub(crate) peak_leased: u64,
-    pub(crate) peak_leased_bytes: u64,
     pub(crate) worn: u64,
     /// Counted when a region is drawn, and taken back in whichever shard an unmapped one is put:
     /// a shard's own count may pass below zero and wrap, the sum over all shards is right.
@@ -70,10 +74,9 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) const fn merge(&mut self, other: &Self) {
         self.out += other.out;
-        self.back += other.back;
+        self.leased += other.leased;
+        self.leased_bytes += other.leased_bytes;
         self.unmapped += other.unmapped;
-        self.bytes_out += other.bytes_out;
-        self.bytes_back += other.bytes_back;
         self.peak_leased += other.peak_leased;
         self.peak_leased_bytes += other.peak_leased_bytes;
         self.worn += other.worn;
@@ -95,7 +98,7 @@ pub(crate) struct Glance {
 impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
     pub(crate) fn new(order: DrawOrder, random: ChaCha8Rng) -> Self {
         Self {
-            clean: VecDeque::new(),
+            clean: Vec::new(),
             cleaned: Time::ZERO,
             reusable: VecDeque::new(),
             worn: Vec::new(),
@@ -122,8 +125,12 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         elsewhere: impl FnOnce() -> Option<Time>,
     ) -> Option<Boxed<B, M>> {
         let clean = match self.order {
-            DrawOrder::Random => draw_any(&mut self.clean, &mut self.random),
-            DrawOrder::Fifo => self.clean.pop_front(),
+            DrawOrder::Random => {
+                let any = any_at_hand(self.clean.len(), &mut self.random);
+                any.map(|place| self.clean.swap_remove(place))
+            }
+            // A magazine or two.
+            DrawOrder::Fifo => (!self.clean.is_empty()).then(|| self.clean.remove(0)),
             DrawOrder::Lifo => return self.draw_latest(bytes, elsewhere()),
         };
         let slot = match clean {
@@ -141,12 +148,11 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         if elsewhere > released.max(cleaned) {
             return None;
         }
-        let list = if cleaned > released {
-            &mut self.clean
+        let slot = if cleaned > released {
+            self.clean.pop()?
         } else {
-            &mut self.reusable
+            self.reusable.pop_back()?
         };
-        let slot = list.pop_back()?;
         self.count_drawn(&slot, bytes);
         Some(slot)
     }
@@ -166,10 +172,10 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         }
         tally.tag_wraps = tally.tag_wraps.wrapping_add(slot.wraps_next());
         tally.out += 1;
-        tally.bytes_out += bytes;
-        tally.peak_leased = tally.peak_leased.max(tally.out.saturating_sub(tally.back));
-        let leased_bytes = tally.bytes_out.saturating_sub(tally.bytes_back);
-        tally.peak_leased_bytes = tally.peak_leased_bytes.max(leased_bytes);
+        tally.leased += 1;
+        tally.leased_bytes = tally.leased_bytes.wrapping_add_unsigned(bytes);
+        tally.peak_leased = tally.peak_leased.max(tally.leased);
+        tally.peak_leased_bytes = tally.peak_leased_bytes.max(tally.leased_bytes);
     }
 
     #[inline(never)]
@@ -178,7 +184,10 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             return None;
         }
         match self.order {
-            DrawOrder::Random => draw_any(&mut self.reusable, &mut self.random),
+            DrawOrder::Random => {
+                let place = any_at_hand(self.reusable.len(), &mut self.random)?;
+                self.reusable.swap_remove_back(place)
+            }
             DrawOrder::Fifo | DrawOrder::Lifo => self.reusable.pop_front(),
         }
     }
@@ -188,7 +197,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         self.count_unmapped(bytes);
         self.tally.tag_wraps = self.tally.tag_wraps.wrapping_sub(slot.wraps_next());
         if slot.state() == RegionState::Clean {
-            self.clean.push_back(slot);
+            self.clean.push(slot);
         } else {
             self.tally.reused = self.tally.reused.wrapping_sub(1);
             self.restore(slot);
@@ -203,8 +212,8 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
 
     /// Counts a region that was leased for `bytes` and is so no longer.
     pub(crate) const fn count_back(&mut self, bytes: u64) {
-        self.tally.back += 1;
-        self.tally.bytes_back += bytes;
+        self.tally.leased -= 1;
+        self.tally.leased_bytes = self.tally.leased_bytes.wrapping_sub_unsigned(bytes);
     }
 
     /// Puts a released region on the dirty list. Says whether the policy must be asked: the first
@@ -315,7 +324,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             ..
         } = self;
         let keep = |buffer| unclaimed.push_back(buffer);
-        let spare = dead.settle(most, ledger, keep, |slot| clean.push_back(slot));
+        let spare = dead.settle(most, ledger, keep, |slot| clean.push(slot));
         self.keep_spare(spare);
         before - self.dead.regions()
     }
@@ -334,7 +343,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         } = self;
         let keep = |buffer| to.push(buffer);
         let at_a_time = left.min(at_a_time);
-        let spare = dead.settle(at_a_time, ledger, keep, |slot| clean.push_back(slot));
+        let spare = dead.settle(at_a_time, ledger, keep, |slot| clean.push(slot));
         self.keep_spare(spare);
         left > at_a_time && self.dead.regions() > 0
     }
@@ -342,6 +351,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
     fn keep_spare(&mut self, spare: Option<Vec<Boxed<B, M>>>) {
         if let Some(spare) = spare
             && spare.capacity() > self.spare.capacity()
+            && spare.capacity() <= MOST_SPARE
         {
             self.spare = spare;
         }
@@ -349,11 +359,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
 
     /// Moves up to half of the clean regions to a thief, or else draws a reusable one for its lease
     /// of `bytes`.
-    pub(crate) fn rob(
-        &mut self,
-        loot: &mut VecDeque<Boxed<B, M>>,
-        bytes: u64,
-    ) -> Option<Boxed<B, M>> {
+    pub(crate) fn rob(&mut self, loot: &mut Vec<Boxed<B, M>>, bytes: u64) -> Option<Boxed<B, M>> {
         let keep = self.clean.len() - self.clean.len().div_ceil(2).min(MOST_LOOT);
         loot.extend(self.clean.drain(keep..));
         if !loot.is_empty() {
@@ -394,11 +400,10 @@ pub(crate) fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// Draws one of the last [`AT_HAND`].
-fn draw_any<T>(list: &mut VecDeque<T>, random: &mut ChaCha8Rng) -> Option<T> {
-    let len = list.len();
+/// A place among the last [`AT_HAND`] of a list.
+fn any_at_hand(len: usize, random: &mut ChaCha8Rng) -> Option<usize> {
     let at_hand = len.min(AT_HAND);
     // The upper half of a product of a random u32 and a length is below the length.
     let place = (u64::from(random.next_u32()) * at_hand as u64) >> 32;
-    list.swap_remove_back(len - at_hand + place as usize)
+    (at_hand > 0).then_some(len - at_hand + place as usize)
 }
