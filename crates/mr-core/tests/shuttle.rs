@@ -18,6 +18,8 @@ use mr_core::{
 };
 use mr_mock::{Call, Fault, FaultBackend, FaultPlan, MockHca, Preset, When};
 use mr_policies::Policy;
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +62,13 @@ fn build(
         .configure(|config| {
             config.capacity = 2;
             config.shards = 2;
-            config.order = DrawOrder::Lifo;
+            config.max_unclaimed = Some(16);
+            // With the one, a region is mapped again soon; with the other, its shard settles it.
+            config.order = if thread_rng().gen_bool(0.5) {
+                DrawOrder::Lifo
+            } else {
+                DrawOrder::Random
+            };
             config.driver = Driver::Manual;
             config.lease_timeout = LONG;
             config.flush_timeout = LONG;
@@ -127,6 +135,36 @@ fn waiters_are_always_served() {
             assert_eq!(pool.stats().depleted, 0);
         });
     }
+}
+
+/// Whoever reclaims finds every buffer whose key a flush has killed, wherever its region is by then.
+#[test]
+fn what_a_flush_has_killed_is_reclaimed() {
+    explore(|| {
+        let (pool, book) = build(FMR, "use-once", FaultPlan::none(), |_| {});
+        let flushed = Arc::new(AtomicUsize::new(0));
+        let (user, done) = (Arc::clone(&pool), Arc::clone(&flushed));
+        // One more than there are shards.
+        let threads = spawn_all(3, move |_| {
+            for _ in 0..2 {
+                lease(&user).release();
+                user.flush().unwrap();
+                done.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let mut back = Vec::new();
+        for _ in 0..3 {
+            let least = flushed.load(Ordering::SeqCst);
+            pool.reclaim(&mut back, usize::MAX);
+            assert!(back.len() >= least, "{} of {least}", back.len());
+            thread::yield_now();
+        }
+        join_all(threads);
+        pool.reclaim(&mut back, usize::MAX);
+        assert_eq!(back.len(), 6);
+        check_rest(&pool, &book);
+        assert_eq!(pool.stats().unclaimed, 0);
+    });
 }
 
 /// I2: after `flush` returns, what was released before it is dead, whoever has it in hand.

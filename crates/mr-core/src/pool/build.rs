@@ -25,6 +25,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Regions with their numbers.
+type Numbered<B> = Vec<(u32, <B as MrBackend>::Region)>;
+
 /// The most regions that a thread fetches at a time.
 const MAGAZINE: u32 = 64;
 
@@ -120,16 +123,16 @@ impl<B: MrBackend> PoolBuilder<B> {
         let core = Arc::new(Core {
             backend,
             policy,
-            gate: Gate::new(clock.now()),
+            gate: CachePadded::new(Gate::new(clock.now())),
             clock,
             capabilities,
             shards,
-            depot,
+            depot: CachePadded::new(depot),
             queue: Queue::new(),
-            quarantine: Mutex::new(Quarantine::new()),
+            quarantine: CachePadded::new(Mutex::new(Quarantine::new())),
             unclaimed: CachePadded::new(Unclaimed::new(config.max_unclaimed())),
-            abroad: Abroad::new(),
-            due_at: AtomicU64::new(u64::MAX),
+            abroad: CachePadded::new(Abroad::new()),
+            due_at: CachePadded::new(AtomicU64::new(u64::MAX)),
             budget: CachePadded::new(Budget::new()),
             over_bound: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -156,10 +159,7 @@ impl<B: MrBackend> PoolBuilder<B> {
 }
 
 /// Makes all regions, or none.
-fn alloc_all<B: MrBackend>(
-    backend: &B,
-    wanted: u32,
-) -> Result<Vec<(u32, B::Region)>, BuildError<B::Error>> {
+fn alloc_all<B: MrBackend>(backend: &B, wanted: u32) -> Result<Numbered<B>, BuildError<B::Error>> {
     let mut regions = Vec::with_capacity(wanted as usize);
     for id in 0..wanted {
         match catch_unwind(AssertUnwindSafe(|| backend.alloc())) {
@@ -184,7 +184,7 @@ fn alloc_all<B: MrBackend>(
 
 /// Frees all regions; how many could not be freed, and why the first could not. One whose freeing
 /// panicked is gone.
-fn free_all<B: MrBackend>(backend: &B, regions: Vec<(u32, B::Region)>) -> Option<(u32, B::Error)> {
+fn free_all<B: MrBackend>(backend: &B, regions: Numbered<B>) -> Option<(u32, B::Error)> {
     let mut leaked = None;
     for (_, region) in regions {
         let freed = catch_unwind(AssertUnwindSafe(|| backend.dealloc(region)));

@@ -23,7 +23,8 @@ use std::sync::Arc;
 /// A shard with its lock, on cache lines of its own.
 type Locked<B, M> = CachePadded<ShortLock<Shard<B, M>>>;
 
-/// The shared state of a pool. No two of its locks are held at the same time, except a waiter's
+/// The shared state of a pool. What changes with every look or flush is on lines of its own: the
+/// rest is read by every lease. No two of its locks are held at the same time, except a waiter's
 /// under the queue's, and those of
 /// `abroad` and `budget` under a shard's; and none during a call of the backend, the policy or a
 /// buffer's drop.
@@ -34,15 +35,15 @@ pub(crate) struct Core<B: MrBackend, M> {
     pub(crate) config: PoolConfig,
     pub(crate) capabilities: Capabilities,
     pub(crate) shards: Box<[Locked<B, M>]>,
-    pub(crate) depot: Depot<B, M>,
+    pub(crate) depot: CachePadded<Depot<B, M>>,
     pub(crate) queue: Queue<B, M>,
-    pub(crate) gate: Gate,
-    pub(crate) quarantine: Mutex<Quarantine<B, M>>,
+    pub(crate) gate: CachePadded<Gate>,
+    pub(crate) quarantine: CachePadded<Mutex<Quarantine<B, M>>>,
     pub(crate) unclaimed: CachePadded<Unclaimed>,
-    pub(crate) abroad: Abroad,
+    pub(crate) abroad: CachePadded<Abroad>,
     pub(crate) budget: CachePadded<Budget>,
     /// When [`Core::due`] is to be called: nanoseconds, or `u64::MAX` for not at all.
-    pub(crate) due_at: AtomicU64,
+    pub(crate) due_at: CachePadded<AtomicU64>,
     /// More is stale than the bounds allow.
     pub(crate) over_bound: AtomicBool,
     pub(crate) closed: AtomicBool,
@@ -70,6 +71,14 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Says that no more is stale than the bounds allow. Every lease reads this, so it is written only
+    /// to change it.
+    pub(crate) fn end_over_bound(&self) {
+        if self.over_bound.load(Ordering::Relaxed) {
+            self.over_bound.store(false, Ordering::Relaxed);
+        }
     }
 
     #[cold]

@@ -16,8 +16,8 @@ pub struct Due<'p, B: MrBackend, M: DmaBuffer> {
     pub next: Option<Time>,
 }
 
-/// Releases, for each shard, while a flush is due anyway.
-const WHILE_DUE: u64 = 64;
+/// The fewest and the most releases from one question to the next while a flush is due anyway.
+const WHILE_DUE: std::ops::Range<u64> = 64..1024;
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Looks what is due, and begins it.
@@ -41,7 +41,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 let retry_at = earlier(wards.retry_at, self.abroad.retry_at(now));
                 let next = earlier(marks.at, retry_at);
                 // Nothing is over a bound, whatever a release has seen that came before a flush.
-                self.over_bound.store(false, Ordering::Relaxed);
+                self.end_over_bound();
                 let scope = self.gate.demanded();
                 let retry = wards.retry_at.is_some_and(|at| at <= now);
                 if scope.is_none() && !retry {
@@ -68,11 +68,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                     || view.bytes >= self.config.max_stale_bytes;
                 self.over_bound.store(over, Ordering::Relaxed);
                 self.gate.demand(scope);
-                let while_due = Credit {
-                    keys: WHILE_DUE * self.shards.len() as u64,
-                    bytes: u64::MAX,
-                };
-                self.budget.grant(&look, while_due);
+                self.budget.grant(&look, self.while_due(&view));
                 self.call_at(Time::ZERO);
             }
             FlushDecision::Hold(marks) => {
@@ -81,6 +77,18 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                     self.call_at(at);
                 }
             }
+        }
+    }
+
+    /// What may be released while a flush is due anyway: not much more than the pool's own bounds
+    /// allow.
+    fn while_due(&self, view: &StaleView) -> Credit {
+        let keys = self.config.max_stale().saturating_sub(view.regions());
+        let bytes = self.config.max_stale_bytes.saturating_sub(view.bytes);
+        let over = keys == 0 || bytes == 0;
+        Credit {
+            keys: u64::from(keys).clamp(WHILE_DUE.start, WHILE_DUE.end),
+            bytes: if over { u64::MAX } else { bytes },
         }
     }
 

@@ -10,7 +10,6 @@ use crate::pool::home::AT_A_TIME;
 use crate::pool::lot::Lot;
 use crate::pool::shard::count;
 use crate::pool::slot::StaleSum;
-use crate::sync::atomic::Ordering;
 use crate::{
     BatchError, DmaBuffer, ErrorKind, Fence, FlushError, MrBackend, RegionState, Scope, Time,
 };
@@ -48,7 +47,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         if !self.gate.enter(all && scope == Scope::Stale) {
             return None;
         }
-        self.over_bound.store(false, Ordering::Relaxed);
+        self.end_over_bound();
         let started = self.now();
         let mut taken = InFlush::default();
         self.budget.begin_taking();

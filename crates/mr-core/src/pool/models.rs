@@ -6,12 +6,14 @@
 
 #![expect(unsafe_code, reason = "a backend is an unsafe trait")]
 
+use super::credit::{Budget, Credit};
 use super::depot::Depot;
 use super::gate::{Ended, Gate, Turn};
 use super::shard::Boxed;
 use super::slot::Slot;
 use super::wait::Queue;
 use crate::clock::Deadline;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, ShortLock};
 use crate::{
     Access, BackendError, BatchError, Capabilities, DeallocError, DrawOrder, ErrorKind, KeyTag,
@@ -158,6 +160,78 @@ fn a_failed_flush_covers_nobody() {
         };
         flushing.try_flush(false);
         waiter.join().unwrap();
+    });
+}
+
+/// Two shards whose releases are counted against a mark.
+struct Crediting {
+    budget: Budget,
+    shards: [ShortLock<(Credit, u64)>; 2],
+    flush_due: AtomicBool,
+}
+
+impl Crediting {
+    const MARK: u64 = 3;
+
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            budget: Budget::new(),
+            shards: [const { (Credit { keys: 0, bytes: 0 }, 0) }; 2].map(ShortLock::new),
+            flush_due: AtomicBool::new(false),
+        })
+    }
+
+    /// As `Shard::release` and `Core::ask`.
+    fn release(&self, shard: usize) {
+        let mut mine = self.shards[shard].lock();
+        mine.1 += 1;
+        if !mine.0.pay(0) {
+            self.budget.refill(&mut mine.0);
+            if !mine.0.pay(0) {
+                drop(mine);
+                self.ask();
+            }
+        }
+    }
+
+    fn ask(&self) {
+        let look = self.budget.look();
+        let mut stale = 0;
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.0 = Credit::default();
+            stale += shard.1;
+        }
+        if stale >= Self::MARK {
+            self.flush_due.store(true, Ordering::SeqCst);
+        } else {
+            let credit = Credit {
+                keys: Self::MARK - stale - 1,
+                bytes: u64::MAX,
+            };
+            self.budget.grant(&look, credit);
+        }
+    }
+}
+
+/// Whichever release reaches a mark, somebody asks the policy with all of them in view.
+#[test]
+fn no_mark_is_passed_on_credit() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let crediting = Crediting::new();
+        let other = {
+            let crediting = Arc::clone(&crediting);
+            thread::spawn(move || {
+                crediting.release(1);
+                crediting.release(1);
+            })
+        };
+        crediting.release(0);
+        crediting.release(0);
+        other.join().unwrap();
+        assert!(crediting.flush_due.load(Ordering::SeqCst));
     });
 }
 

@@ -391,7 +391,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
 
     /// Empties the clean list, for shutdown.
     pub(crate) fn take_clean(&mut self, to: &mut Vec<Boxed<B, M>>) {
-        to.extend(self.clean.drain(..));
+        to.append(&mut self.clean);
     }
 }
 

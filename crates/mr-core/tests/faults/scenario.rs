@@ -49,6 +49,7 @@ pub(crate) const DEVICES: &[(&str, &[(&str, &str)])] = &[
             ("max_batch", "2"),
         ],
     ),
+    ("use-once", &[("fence", "global"), ("remap", "impossible")]),
 ];
 
 pub(crate) struct Device {
@@ -64,8 +65,8 @@ pub(crate) fn build(
     driver: Driver,
     plan: impl FnOnce(&Arc<ManualClock>) -> FaultPlan,
 ) -> (Device, Result<TestPool, BuildError<FaultError<MockError>>>) {
-    let (policy, knobs) = DEVICES[device];
-    let policy: Policy = policy.parse().unwrap();
+    let (text, knobs) = DEVICES[device];
+    let policy: Policy = text.parse().unwrap();
     let hca = MockHca::new(&Preset::named("connectx-2008").unwrap().with(knobs).unwrap());
     let clock = Arc::new(ManualClock::new());
     let faulty = FaultBackend::new(hca.clone(), plan(&clock));
@@ -76,7 +77,10 @@ pub(crate) fn build(
         config.capacity = CAPACITY;
         config.shards = 1;
         config.driver = driver;
-        config.order = mr_core::DrawOrder::Lifo;
+        if text.starts_with("use-n") {
+            // What was released last is mapped again first.
+            config.order = mr_core::DrawOrder::Lifo;
+        }
         config.lease_timeout = Duration::ZERO;
         config.flush_timeout = Duration::from_secs(2);
         config.max_retries = 1;
