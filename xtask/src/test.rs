@@ -29,9 +29,9 @@ pub(crate) fn run() -> Result<ExitCode> {
 
     let mut tally = Tally::default();
     let device = in_machines(&mut tally, &[])?;
-    let interop = in_machines(&mut tally, &["--interop", "tcp"])?;
-    let memory = in_machines(&mut tally, &["--interop", "verbs", "--only", "RDMA"])?;
-    let machines = [device, interop, memory];
+    let tcp = in_machines(&mut tally, &["--interop", "tcp"])?;
+    let verbs = in_machines(&mut tally, &["--interop", "verbs"])?;
+    let machines = [device, tcp, verbs];
     let mut all_ok = !machines.contains(&Machines::Failed);
     all_ok &= model::check(model::SCHEDULES, &mut tally)?;
     for (runner, args) in [doctests(), tests()] {

@@ -22,6 +22,9 @@ const USES: u64 = 24;
 /// Datagrams each way after a connection has been lost.
 const AFTERWARDS: u64 = 200;
 
+/// How often an operation may be tried whose connection ends under it.
+const ATTEMPTS: u32 = 10;
+
 /// How long an operation may take that fails.
 const FAILURE: Duration = Duration::from_secs(60);
 
@@ -116,18 +119,28 @@ impl<'a, 'p> Loan<'a, 'p> {
 
     /// An operation that must succeed, and whose message must come.
     fn succeed(&mut self, offset: usize, len: usize, pieces: usize, write: bool) -> Result<()> {
-        let what = if write { "write" } else { "read" };
+        match self.attempt(offset, len, pieces, write)? {
+            End::Success => Ok(()),
+            end => bail!(
+                "a {} of {len} bytes at {offset} ended with {end:?}",
+                kind(write)
+            ),
+        }
+    }
+
+    /// An operation. If it succeeds, its message must come.
+    fn attempt(&mut self, offset: usize, len: usize, pieces: usize, write: bool) -> Result<End> {
         let left = self.pair.check()?;
         let (end, local) = self.operate(offset, len, pieces, write, left)?;
         if end != End::Success {
-            bail!("a {what} of {len} bytes at {offset} ended with {end:?}");
+            return Ok(end);
         }
         let part = &mut self.content[offset..offset + len];
         if write {
             part.copy_from_slice(&content(self.token, len));
         }
         if local != fingerprint(part) {
-            bail!("a {what} of {len} bytes at {offset} moved others");
+            bail!("a {} of {len} bytes at {offset} moved others", kind(write));
         }
         let within = self.pair.check()?;
         let hear = Step::Hear {
@@ -135,7 +148,8 @@ impl<'a, 'p> Loan<'a, 'p> {
             token: self.token,
             within: millis(within),
         };
-        self.owner.peer.call(&hear, within).map(drop)
+        self.owner.peer.call(&hear, within)?;
+        Ok(End::Success)
     }
 
     /// Ends the loan, and says whether it was for the owner to do so.
@@ -266,10 +280,41 @@ pub(super) fn owner_restarts(pair: &Pair<'_>) -> Result<String> {
     Ok(format!("ended with {end:?}"))
 }
 
-/// Operations of all lengths over a network that loses packets.
+/// Operations of all lengths over a network that loses packets. One whose connection ends under it is
+/// never done again by RDS; who has asked for it does it again, on new sockets, since its message may
+/// have come all the same.
 pub(super) fn over_losses(pair: &Pair<'_>) -> Result<String> {
+    let mut dropped = 0;
     faults::suffer(pair, NetworkFault::Loss(10), || {
-        lengths(pair, true)?;
-        lengths(pair, false)
+        for write in [true, false] {
+            for &len in LENGTHS {
+                dropped += until_done(pair, len, write)?;
+            }
+        }
+        Ok(format!("{} lengths, ", LENGTHS.len()))
     })
+    .map(|lengths| format!("{lengths}{dropped} operations dropped"))
+}
+
+/// Says how many attempts were dropped.
+fn until_done(pair: &Pair<'_>, len: usize, write: bool) -> Result<u32> {
+    for dropped in 0..ATTEMPTS {
+        let mut loan = Loan::new(pair, len, false)?;
+        match loan.attempt(0, len, 1, write)? {
+            End::Success => {
+                loan.finish()?;
+                return Ok(dropped);
+            }
+            End::Dropped => {}
+            end => bail!("a {} of {len} bytes ended with {end:?}", kind(write)),
+        }
+    }
+    bail!(
+        "a {} of {len} bytes was dropped {ATTEMPTS} times",
+        kind(write)
+    )
+}
+
+const fn kind(write: bool) -> &'static str {
+    if write { "write" } else { "read" }
 }
