@@ -11,7 +11,7 @@ use common::{Rig, device_or_skip, patient};
 use mr_core::conformance::Place;
 use mr_core::{Access, Keys, Pool, RemoteKey, Shortage};
 use mr_policies::{Immediate, UseOnce};
-use mr_verbs::{EndpointConfig, Window2Backend};
+use mr_verbs::{ArenaBuffer, EndpointConfig, Window2Backend};
 use std::time::Duration;
 
 const WRITE: Access = Access::REMOTE_WRITE;
@@ -31,6 +31,25 @@ fn rig(test: &str, depth: u32) -> Option<Rig> {
     Some(Rig::new(&device_or_skip(test)?, config))
 }
 
+/// Queues of next to nothing, and little patience.
+fn narrow_rig(test: &str) -> Option<Rig> {
+    let mut config = EndpointConfig::default();
+    config.send_depth = 4;
+    config.receive_depth = 1;
+    config.timeout = Duration::from_millis(500);
+    Some(Rig::new(&device_or_skip(test)?, config))
+}
+
+/// A pool that kills keys only when it is told to.
+fn lazy_pool(rig: &Rig, capacity: u32) -> Pool<Window2Backend, ArenaBuffer> {
+    let backend = Window2Backend::new(&rig.ours, [rig.arena.clone()]).unwrap();
+    Pool::builder(backend, UseOnce)
+        .capacity(capacity)
+        .max_age(Duration::from_secs(3600))
+        .build()
+        .unwrap()
+}
+
 /// When the peer has the message, the key works: 40 times over, in flight at once, killed in one
 /// chain at the end.
 #[test]
@@ -38,12 +57,7 @@ fn a_key_that_arrives_works() {
     let Some(rig) = rig("a_key_that_arrives_works", 256) else {
         return;
     };
-    let backend = Window2Backend::new(&rig.ours, [rig.arena.clone()]).unwrap();
-    let pool = Pool::builder(backend, UseOnce)
-        .capacity(40)
-        .max_age(Duration::from_secs(3600))
-        .build()
-        .unwrap();
+    let pool = lazy_pool(&rig, 40);
     let mut places = Vec::new();
     let mut leases = Vec::new();
     for n in 0..40_u8 {
@@ -84,12 +98,7 @@ fn a_batch_longer_than_the_queue_goes_in_several_chains() {
     let Some(rig) = rig(test, 8) else {
         return;
     };
-    let backend = Window2Backend::new(&rig.ours, [rig.arena.clone()]).unwrap();
-    let pool = Pool::builder(backend, UseOnce)
-        .capacity(50)
-        .max_age(Duration::from_secs(3600))
-        .build()
-        .unwrap();
+    let pool = lazy_pool(&rig, 50);
     let wanted = (0..50).map(|_| (rig.arena.take(4096).unwrap(), WRITE));
     let shortage = Shortage::Wait(PATIENCE);
     let leased = pool.lease_batch_chained(wanted, shortage, |place, keys| {
@@ -123,21 +132,10 @@ fn a_batch_longer_than_the_queue_goes_in_several_chains() {
 /// comes back, of which one says why.
 #[test]
 fn a_batch_that_finds_no_room_is_leased_as_far_as_it_goes() {
-    let test = "a_batch_that_finds_no_room_is_leased_as_far_as_it_goes";
-    let Some(device) = device_or_skip(test) else {
+    let Some(rig) = narrow_rig("a_batch_that_finds_no_room_is_leased_as_far_as_it_goes") else {
         return;
     };
-    let mut config = EndpointConfig::default();
-    config.send_depth = 4;
-    config.receive_depth = 1;
-    config.timeout = Duration::from_millis(500);
-    let rig = Rig::new(&device, config);
-    let backend = Window2Backend::new(&rig.ours, [rig.arena.clone()]).unwrap();
-    let pool = Pool::builder(backend, UseOnce)
-        .capacity(16)
-        .max_age(Duration::from_secs(3600))
-        .build()
-        .unwrap();
+    let pool = lazy_pool(&rig, 16);
     let wanted = (0..16).map(|_| (rig.arena.take(4096).unwrap(), WRITE));
     let shortage = Shortage::Wait(PATIENCE);
     let leased = pool.lease_batch_chained(wanted, shortage, |_, keys| announce(keys));
@@ -217,12 +215,7 @@ fn a_full_send_queue_is_back_pressure() {
     let Some(rig) = rig("a_full_send_queue_is_back_pressure", 4) else {
         return;
     };
-    let backend = Window2Backend::new(&rig.ours, [rig.arena.clone()]).unwrap();
-    let pool = Pool::builder(backend, UseOnce)
-        .capacity(64)
-        .max_age(Duration::from_secs(3600))
-        .build()
-        .unwrap();
+    let pool = lazy_pool(&rig, 64);
     let leases: Vec<_> = (0..64)
         .map(|_| pool.lease(rig.arena.take(4096).unwrap(), WRITE).unwrap())
         .collect();
@@ -266,21 +259,10 @@ fn a_full_send_queue_is_back_pressure() {
 /// announced arrives.
 #[test]
 fn a_peer_that_does_not_receive_is_back_pressure() {
-    let test = "a_peer_that_does_not_receive_is_back_pressure";
-    let Some(device) = device_or_skip(test) else {
+    let Some(rig) = narrow_rig("a_peer_that_does_not_receive_is_back_pressure") else {
         return;
     };
-    let mut config = EndpointConfig::default();
-    config.send_depth = 4;
-    config.receive_depth = 1;
-    config.timeout = Duration::from_millis(500);
-    let rig = Rig::new(&device, config);
-    let backend = Window2Backend::new(&rig.ours, [rig.arena.clone()]).unwrap();
-    let pool = Pool::builder(backend, UseOnce)
-        .capacity(16)
-        .max_age(Duration::from_secs(3600))
-        .build()
-        .unwrap();
+    let pool = lazy_pool(&rig, 16);
     let mut leases = Vec::new();
     let refusal = loop {
         assert!(leases.len() < 16, "four slots took {} chains", leases.len());
@@ -294,7 +276,7 @@ fn a_peer_that_does_not_receive_is_back_pressure() {
     assert!(refusal.to_string().contains("no room"), "{refusal}");
     assert!(leases.len() >= 2, "{}", leases.len());
 
-    if device.is_software() {
+    if rig.domain.device().is_software() {
         // With rdma_rxe of Linux 6.1 the queue pair is stuck once a message among binds has to go
         // again. So the connection is given up here, and its leases end all the same.
         rig.peer.receive(PATIENCE).unwrap().unwrap();
