@@ -12,19 +12,41 @@ use crate::tally::{Runner, Tally};
 #[derive(Args)]
 pub(crate) struct Options {
     /// Schedules per scenario and scheduler that shuttle tries
-    #[arg(long, default_value_t = SCHEDULES)]
+    #[arg(long, default_value_t = Schedules::default().number)]
     schedules: u32,
+    /// Where its choices come from
+    #[arg(long, default_value_t = Schedules::default().seed)]
+    seed: u64,
+}
+
+/// What shuttle tries.
+#[derive(Clone, Copy)]
+pub(crate) struct Schedules {
+    /// Per scenario and scheduler
+    pub(crate) number: u32,
+    pub(crate) seed: u64,
 }
 
 /// Enough for each `cargo xtask test`; a longer run belongs before a release.
-pub(crate) const SCHEDULES: u32 = 2000;
+impl Default for Schedules {
+    fn default() -> Self {
+        Self {
+            number: 2000,
+            seed: 1,
+        }
+    }
+}
 
 /// Runs the models alone.
 ///
 /// # Errors
 /// Cargo could not be started.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    Ok(if check(options.schedules, &mut Tally::default())? {
+    let schedules = Schedules {
+        number: options.schedules,
+        seed: options.seed,
+    };
+    Ok(if check(schedules, &mut Tally::default())? {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -39,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 ///
 /// # Errors
 /// Cargo could not be started.
-pub(crate) fn check(schedules: u32, tally: &mut Tally) -> Result<bool> {
+pub(crate) fn check(schedules: Schedules, tally: &mut Tally) -> Result<bool> {
     let mut all_held = true;
     for (checker, args) in CHECKERS {
         let mut models = Tally::default();
@@ -60,10 +82,11 @@ const CHECKERS: [(&str, &[&str]); 2] = [
     ("shuttle", &["--test", "shuttle"]),
 ];
 
-fn command(args: &[&str], schedules: u32) -> Command {
+fn command(args: &[&str], schedules: Schedules) -> Command {
     let mut command = cargo(&["test", "--locked", "-p", "mr-core", "--profile", "checked"]);
     command.args(["--target-dir", "target/model"]).args(args);
     command.env("RUSTFLAGS", "--cfg model");
-    command.env("SHUTTLE_RUNS", schedules.to_string());
+    command.env("SHUTTLE_RUNS", schedules.number.to_string());
+    command.env("SHUTTLE_SEED", schedules.seed.to_string());
     command
 }

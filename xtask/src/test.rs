@@ -33,7 +33,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let verbs = in_machines(&mut tally, &["--interop", "verbs"])?;
     let machines = [device, tcp, verbs];
     let mut all_ok = !machines.contains(&Machines::Failed);
-    all_ok &= model::check(model::SCHEDULES, &mut tally)?;
+    all_ok &= model::check(model::Schedules::default(), &mut tally)?;
     for (runner, args) in [doctests(), tests()] {
         all_ok &= watch(&mut cargo(args), |line| tally.look(runner, line))?;
     }
@@ -92,7 +92,7 @@ fn in_ci() -> bool {
 }
 
 /// Features that have tests of their own.
-const FEATURES: &str = "mr-policies/serde,mr-mock/mockall";
+pub(crate) const FEATURES: &str = "mr-policies/serde,mr-mock/mockall";
 
 /// What a runner is called with.
 type Call = (Runner, &'static [&'static str]);

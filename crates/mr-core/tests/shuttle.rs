@@ -19,8 +19,11 @@ use mr_core::{
 use mr_mock::{Call, Fault, FaultBackend, FaultPlan, MockHca, Preset, When};
 use mr_policies::Policy;
 use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread::{self, JoinHandle};
+use shuttle::{Config, Runner};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use support::{Book, Spy};
@@ -34,13 +37,20 @@ const MR: &[(&str, &str)] = &[("fence", "per-key"), ("remap", "impossible")];
 /// In a model: for ever.
 const LONG: Duration = Duration::from_secs(1);
 
+fn number<N: FromStr>(variable: &str) -> Option<N> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
 fn explore(scenario: impl Fn() + Send + Sync + 'static) {
-    let runs = std::env::var("SHUTTLE_RUNS").ok();
-    let runs = runs.and_then(|runs| runs.parse().ok()).unwrap_or(1000);
+    let runs = number("SHUTTLE_RUNS").unwrap_or(1000);
+    let seed = number("SHUTTLE_SEED").unwrap_or(1);
+    println!("seed {seed}");
     let scenario = Arc::new(scenario);
     let random = Arc::clone(&scenario);
-    shuttle::check_random(move || random(), runs);
-    shuttle::check_pct(move || scenario(), runs, 3);
+    let scheduler = RandomScheduler::new_from_seed(seed, runs);
+    Runner::new(scheduler, Config::default()).run(move || random());
+    let scheduler = PctScheduler::new_from_seed(seed, 3, runs);
+    Runner::new(scheduler, Config::default()).run(move || scenario());
 }
 
 fn build(

@@ -159,13 +159,17 @@ fn check_accepted(preset: &Preset, memory: &Memory) {
 fn work(hca: &MockHca, scope: KeyScope, memory: &Memory) {
     let capabilities = hca.capabilities();
     assert!(capabilities.max_batch >= 1 && capabilities.max_regions >= 1);
+    let (peer, other) = (hca.connect(), hca.connect());
+    let hca = hca.for_connection(&peer).unwrap();
     let mut region = hca.alloc().unwrap();
-    let key = map(hca, &mut region, memory, 7).remote;
-    let peer = hca.connect();
-    let written = peer.write(key, 0, &[1; 64]).is_ok();
+    let key = map(&hca, &mut region, memory, 7).remote;
+    assert!(peer.write(key, 0, &[1; 64]).is_ok());
+    let written = other.write(key, 0, &[1; 64]).is_ok();
     assert_eq!(written, scope == KeyScope::ProtectionDomain);
     hca.invalidate(&mut [&mut region]).unwrap();
-    peer.recover();
-    assert!(peer.write(key, 0, &[1]).is_err());
+    for peer in [peer, other] {
+        peer.recover();
+        assert!(peer.write(key, 0, &[1]).is_err());
+    }
     assert!(hca.dealloc(region).is_ok());
 }
