@@ -5,28 +5,20 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::model;
-use crate::process::{cargo, must, note, say, succeeds, watch, watch_status};
+use crate::process::{cargo, note, say, succeeds, watch, watch_status};
 use crate::tally::{Runner, Tally};
 
-/// Builds the default members with their examples, then runs the tests on a verbs device (in a
-/// virtual machine), rds-lite against the kernel's RDS (in two), the models of the pool, the doctests and the
-/// tests.
+/// Runs the tests on a verbs device (in a virtual machine), rds-lite against the kernel's RDS (in two), the
+/// models of the pool, the doctests, and the tests of the default members, whose programs and examples are built
+/// with them.
 ///
 /// Every runner runs even if an earlier one failed. The last lines are the closing lines of the last
 /// runner and the sum over all of them. Where a virtual machine cannot be had the rest runs, and the
 /// last lines say what was skipped; in CI that is a failure.
 ///
 /// # Errors
-/// The build failed, or cargo could not be started.
+/// Cargo could not be started.
 pub(crate) fn run() -> Result<ExitCode> {
-    must(&mut cargo(&[
-        "build",
-        "--locked",
-        "--lib",
-        "--bins",
-        "--examples",
-    ]))?;
-
     let mut tally = Tally::default();
     let device = in_machines(&mut tally, &[])?;
     let tcp = in_machines(&mut tally, &["--interop", "tcp"])?;
@@ -134,6 +126,7 @@ fn tests() -> Call {
                 FEATURES,
                 "--lib",
                 "--bins",
+                "--examples",
                 "--tests",
                 "--no-fail-fast",
             ],

@@ -28,6 +28,22 @@ pub(super) struct Program {
     pub(super) path: PathBuf,
 }
 
+/// How to build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Profile {
+    /// As tests are: built sooner, and with the debug checks on.
+    Test,
+    Release,
+}
+
+impl Profile {
+    fn apply(self, build: &mut Command) {
+        if self == Self::Release {
+            build.arg("--release");
+        }
+    }
+}
+
 /// What `cargo metadata` says of this workspace.
 pub(super) struct Workspace {
     metadata: Value,
@@ -77,7 +93,7 @@ impl Workspace {
 ///
 /// # Errors
 /// There is no such member, or it does not build.
-pub(super) fn suite(workspace: &Workspace, release: bool) -> Result<Vec<Program>> {
+pub(super) fn suite(workspace: &Workspace, profile: Profile) -> Result<Vec<Program>> {
     if !workspace.packages().any(|package| package["name"] == SUITE) {
         bail!(
             "this workspace has no member {SUITE}, so there is no suite to run; give a command after `--`"
@@ -91,9 +107,7 @@ pub(super) fn suite(workspace: &Workspace, release: bool) -> Result<Vec<Program>
     for what in [vec!["-p", SUITE]].into_iter().chain(others) {
         let mut build = cargo(&["test", "--locked", "--no-run"]);
         build.args(&what);
-        if release {
-            build.arg("--release");
-        }
+        profile.apply(&mut build);
         let tests = built(&mut build, true)?;
         if tests.is_empty() {
             bail!("no tests came out of cargo test {}", what.join(" "));
@@ -104,15 +118,15 @@ pub(super) fn suite(workspace: &Workspace, release: bool) -> Result<Vec<Program>
     Ok(programs)
 }
 
-/// The program of this name: a program or example of this workspace (built for release), a file, or one on the path.
+/// The program of this name: a program or example of this workspace, which is built, a file, or one on the path.
 ///
 /// `None` when there is none, which may still be a command of the guest's shell.
 ///
 /// # Errors
 /// It does not build, or it is a script, which needs more than its libraries to run elsewhere.
-pub(super) fn find(workspace: &Workspace, name: &str) -> Result<Option<Program>> {
+pub(super) fn find(workspace: &Workspace, name: &str, profile: Profile) -> Result<Option<Program>> {
     if let Some((owner, kind)) = workspace.owner(name) {
-        return tool(owner, kind, name).map(Some);
+        return tool(owner, kind, name, profile).map(Some);
     }
     let Some(path) = on_path(name) else {
         return Ok(None);
@@ -133,14 +147,13 @@ pub(super) fn find(workspace: &Workspace, name: &str) -> Result<Option<Program>>
     Ok(Some(Program { name, path }))
 }
 
-fn tool(owner: &Value, kind: &str, name: &str) -> Result<Program> {
+fn tool(owner: &Value, kind: &str, name: &str, profile: Profile) -> Result<Program> {
     let package = owner["name"]
         .as_str()
         .context("cargo metadata: a package without a name")?;
     let mut build = cargo(&[
         "build",
         "--locked",
-        "--release",
         "-p",
         package,
         &format!("--{kind}"),
@@ -149,6 +162,7 @@ fn tool(owner: &Value, kind: &str, name: &str) -> Result<Program> {
     if owner["features"].get(FEATURE).is_some() {
         build.args(["--features", FEATURE]);
     }
+    profile.apply(&mut build);
     built(&mut build, false)?
         .pop()
         .with_context(|| format!("cargo built no program {name}"))
@@ -287,10 +301,16 @@ mod tests {
         let workspace = Workspace {
             metadata: Value::Null,
         };
-        assert_eq!(find(&workspace, "sh").unwrap().unwrap().name, "sh");
-        assert_eq!(find(&workspace, "no-such-program-here").unwrap(), None);
+        assert_eq!(
+            find(&workspace, "sh", Profile::Test).unwrap().unwrap().name,
+            "sh"
+        );
+        assert_eq!(
+            find(&workspace, "no-such-program-here", Profile::Test).unwrap(),
+            None
+        );
         assert!(
-            find(&workspace, "ldd")
+            find(&workspace, "ldd", Profile::Test)
                 .unwrap_err()
                 .to_string()
                 .contains("script")

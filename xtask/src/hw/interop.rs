@@ -48,6 +48,7 @@ pub(super) fn expand(options: &Options, transport: &str) -> Options {
         ]
         .concat(),
         command: ["sh", "-c", &matrix].map(str::to_owned).into(),
+        command_is_test: true,
         interop: None,
         ..options.clone()
     }

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use self::artifacts::{Program, Workspace};
+use self::artifacts::{Profile, Program, Workspace};
 use self::guest::{Call, Ending, Job};
 use self::initramfs::Contents;
 use self::qemu::{Machine, Network};
@@ -117,13 +117,27 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TEXT", conflicts_with = "command")]
     filter: Option<String>,
 
-    /// Build the tests with optimisation
-    #[arg(long, conflicts_with = "command")]
+    /// Build the tests, or what --interop runs, with all optimisation; commands and --race always have it
+    #[arg(long, conflicts_with_all = ["command", "race"])]
     release: bool,
 
     /// A program of this workspace, one on the path, or one of the guest's shell; without one, the tests of mr-verbs
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
+
+    /// The command is a test: it shows what works, not how fast
+    #[arg(skip)]
+    command_is_test: bool,
+}
+
+impl Options {
+    fn profile_of_tests(&self) -> Profile {
+        if self.release {
+            Profile::Release
+        } else {
+            Profile::Test
+        }
+    }
 }
 
 /// What is to be run: the programs to take along, and the calls in each guest.
@@ -191,7 +205,7 @@ fn plan(options: &Options, workspace: &Workspace) -> Result<Plan> {
         Some(call) => (Vec::new(), vec![call]),
         None => {
             setup::ensure(options.no_install)?;
-            let programs = artifacts::suite(workspace, options.release)?;
+            let programs = artifacts::suite(workspace, options.profile_of_tests())?;
             let calls = Call::suite(&programs, options.filter.as_deref());
             (programs, calls)
         }
@@ -228,12 +242,16 @@ fn plan(options: &Options, workspace: &Workspace) -> Result<Plan> {
 
 /// The program of this name, installed first if it is a well-known tool; none if the guest's shell has it.
 fn find(workspace: &Workspace, name: &str, options: &Options) -> Result<Option<Program>> {
-    if let Some(program) = artifacts::find(workspace, name)? {
+    let profile = match options.command_is_test {
+        true => options.profile_of_tests(),
+        false => Profile::Release,
+    };
+    if let Some(program) = artifacts::find(workspace, name, profile)? {
         return Ok(Some(program));
     }
     if let Some(package) = packages::of_tool(name) {
         packages::ensure(&[package], options.no_install)?;
-        return artifacts::find(workspace, name);
+        return artifacts::find(workspace, name, profile);
     }
     if options.device.is_some() || !initramfs::shell_has(name)? {
         bail!(
