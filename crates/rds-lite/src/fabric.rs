@@ -68,6 +68,10 @@ pub trait Link: Send + Sync {
     /// Ends the link. The sink is told nothing more of it, except for the ends of RDMA operations.
     fn close(&self);
 
+    /// The peer has no such link any more: hands the sink what has arrived on it, and ends it. Waits for
+    /// that as long as the fabric bounds. Nothing of the sink is locked.
+    fn finish(&self) {}
+
     /// Bytes of all frames that the peer's side of the fabric has, also when the link has ended; rather
     /// too few than too many. `None` if the fabric cannot tell: where every peer acknowledges nobody asks.
     fn arrived(&self) -> Option<u64> {
@@ -137,8 +141,15 @@ pub trait Sink: Send + Sync {
     fn frames(&self, id: LinkId, frames: &mut Vec<Arrival>);
 
     /// A buffer for the message behind `header`, if the budget has room; congestion maps always find
-    /// some.
+    /// some, and so do pings.
     fn buffer(&self, header: &[u8; crate::wire::HEADER_LEN]) -> Option<Buf>;
+
+    /// The same for a message that the peer takes for delivered, and that cannot be held back any longer
+    /// since its connection has ended: beyond the budget, as much again at most.
+    fn buffer_beyond(&self, header: &[u8; crate::wire::HEADER_LEN]) -> Option<Buf>;
+
+    /// Nothing more is read from a link for want of a buffer.
+    fn stalled(&self, id: LinkId);
 
     /// A link that could take no more can again.
     fn writable(&self, id: LinkId);

@@ -58,6 +58,7 @@ pub(crate) struct Tallies {
     pub(crate) copied_in: AtomicU64,
     pub(crate) copied_out: AtomicU64,
     pub(crate) congested_waits: AtomicU64,
+    pub(crate) stalls: AtomicU64,
 }
 
 /// Ends the host when nobody has it any more.
@@ -101,6 +102,7 @@ impl Host {
         counters.copy_from_user = tallies.copied_in.load(Ordering::Relaxed);
         counters.copy_to_user = tallies.copied_out.load(Ordering::Relaxed);
         counters.cong_send_blocked = tallies.congested_waits.load(Ordering::Relaxed);
+        counters.lite_stalled = tallies.stalls.load(Ordering::Relaxed);
         counters
     }
 

@@ -3,7 +3,9 @@
 //! As in the kernel, every connection is from the smaller address to port 16385 of the larger. The
 //! side with the larger address asks to be dialled by dialling itself: the other resets that
 //! connection and dials back. Beyond the kernel, headers carry checksums and acknowledgements,
-//! which the kernel ignores; a peer that sums its headers is one that acknowledges.
+//! which the kernel ignores; a peer that sums its headers is one that acknowledges. One that does not
+//! takes for delivered what its TCP was told has arrived: where there is no room for a message of such a
+//! peer, its connection is not read from until there is.
 //!
 //! Each connection has a thread that reads, unless an application that waits does so itself. Sending is
 //! done in the caller's thread; only when the kernel's buffer is full a second thread waits for room.
@@ -15,6 +17,7 @@ mod listen;
 mod queue;
 mod reader;
 mod spin;
+mod stall;
 
 use crate::fabric::{Fabric, Sink};
 use crate::proto::{Greeting, LinkId, LinkKind, Path};

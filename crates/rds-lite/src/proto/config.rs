@@ -17,8 +17,11 @@ pub struct Config {
     /// Bytes that all sockets together may have queued or unacknowledged. Defaults to 128 MiB.
     pub send_budget: usize,
     /// Bytes of all received messages: being received, queued, or held by the application. Data
-    /// beyond is shed: it is not acknowledged, and sent again later. Acknowledgements and
-    /// congestion maps need none of it. At least 2 MiB. Defaults to 128 MiB.
+    /// beyond is shed: it is not acknowledged, and sent again later. A kernel over TCP does not send
+    /// again: its connection is not read from until there is room, and all its messages wait behind the
+    /// first that finds none. Only what had arrived on such a connection that ends meanwhile may go
+    /// beyond, as much again at most. Acknowledgements, congestion maps and pings need none of it. At
+    /// least 2 MiB, so that every message fits. Defaults to 128 MiB.
     pub receive_budget: usize,
     /// Messages and notifications that one socket may have queued, whatever their bytes. Defaults
     /// to 4096.

@@ -94,8 +94,12 @@ counters! {
     lite_bad_introductions,
     /// Messages sent again.
     lite_retransmitted,
-    /// Messages shed for want of receive buffers; they come again.
+    /// Messages shed for want of receive buffers; they come again, unless the peer is a kernel and its
+    /// TCP connection had ended.
     lite_shed,
+    /// Times that nothing was read from a kernel's TCP connection for want of receive buffers: what is
+    /// shed does not come again there.
+    lite_stalled,
     /// Extension headers of unknown type.
     lite_unknown_ext,
     /// Congestion maps of a wrong size, or with other flags than a map has.
