@@ -151,6 +151,9 @@ pub trait Sink: Send + Sync {
     /// Nothing more is read from a link for want of a buffer.
     fn stalled(&self, id: LinkId);
 
+    /// An acknowledgement has left, on a link that has a [work request](LinkKind::own_ack) for these.
+    fn ack_ended(&self, id: LinkId);
+
     /// A link that could take no more can again.
     fn writable(&self, id: LinkId);
 

@@ -100,6 +100,7 @@ impl Fabric for TcpFabric {
             rdma: false,
             fences: false,
             receive_ring: 0,
+            own_ack: false,
             smaller_dials: true,
         }
     }

@@ -7,6 +7,9 @@
 //! ([`RegistrationBackend::zero_based`](mr_verbs::RegistrationBackend::zero_based)), and its policy is the
 //! user's.
 //!
+//! An acknowledgement that has nothing to ride on has a work request of its own, as in the kernel: it goes
+//! also where the send ring is full, and only one is under way at a time.
+//!
 //! Each address that is listened at has a thread, and so has each connection, from the dial to its
 //! end: it receives, and posts what found no room. Everything else is posted in the caller's thread.
 
@@ -45,7 +48,7 @@ pub struct VerbsConfig {
     /// Requests of peers at a time that are not answered. Defaults to 64.
     pub backlog: u32,
     /// The rings and timers of each connection; the lengths of header and payload are always those of
-    /// RDS.
+    /// RDS. One more send is for acknowledgements.
     pub connection: ConnectionConfig,
     /// How long the end of the host waits for the ends of its connections. Defaults to 5 s.
     pub shutdown_timeout: Duration,
@@ -86,6 +89,7 @@ impl VerbsFabric {
     pub fn new(domain: &Arc<Domain>, mut config: VerbsConfig) -> Self {
         config.connection.header_bytes = HEADER_LEN as u32;
         config.connection.payload_bytes = FRAGMENT_LEN as u32;
+        config.connection.sends = config.connection.sends.saturating_add(1);
         Self {
             shared: Arc::new(Shared {
                 domain: Arc::clone(domain),
@@ -129,6 +133,7 @@ impl Fabric for VerbsFabric {
             rdma: true,
             fences: true,
             receive_ring: self.shared.config.connection.receives,
+            own_ack: true,
             smaller_dials: false,
         }
     }

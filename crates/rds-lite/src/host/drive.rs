@@ -215,6 +215,10 @@ impl Sink for Shared {
         self.with(|core| core.set_blocked(id, false));
     }
 
+    fn ack_ended(&self, id: LinkId) {
+        self.with(|core| core.ack_ended(id));
+    }
+
     fn rdma_done(&self, done: RdmaDone) {
         self.with(|core| core.rdma_done(done));
     }

@@ -78,6 +78,8 @@ counters! {
     recv_bytes_freed_fromsock,
     /// Acknowledgements sent by themselves.
     ib_ack_sent,
+    /// Acknowledgements that had to wait for the end of the one before.
+    ib_ack_send_delayed,
     /// Acknowledgements sent on messages.
     ib_ack_send_piggybacked,
     /// Acknowledgements received.

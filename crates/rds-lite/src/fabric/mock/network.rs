@@ -138,6 +138,7 @@ impl MockNetwork {
             rdma: hca.is_some(),
             fences: false,
             receive_ring: 0,
+            own_ack: false,
             smaller_dials: false,
         };
         MockFabric {

@@ -378,6 +378,7 @@ mod tests {
             None
         }
         fn stalled(&self, _: LinkId) {}
+        fn ack_ended(&self, _: LinkId) {}
         fn writable(&self, id: LinkId) {
             self.0.lock().unwrap().send(id).unwrap();
         }
@@ -400,6 +401,7 @@ mod tests {
             header: [0; HEADER_LEN],
             payload: Bytes::from_static(&[0; 1 << 20]),
             fence: false,
+            ack: false,
         };
         let mut sent = 0;
         loop {
