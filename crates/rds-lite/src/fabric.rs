@@ -14,9 +14,10 @@ pub use bell::Bell;
 
 use crate::proto::{Buf, LinkId, LinkKind, Path, RdmaDone, Transmission};
 use bytes::Bytes;
-use mr_core::Time;
+use mr_core::{Clock, SystemClock, Time};
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 #[cfg(doc)]
@@ -53,8 +54,34 @@ pub trait Fabric: Send + Sync + 'static {
         None
     }
 
-    /// Ends everything of this host: no call of the sink begins afterwards.
-    fn shut_down(&self);
+    /// Ends everything of this host: no call of the sink begins afterwards. Waits at most `patience`, and
+    /// says how many threads have not ended by then.
+    fn shut_down(&self, patience: Duration) -> usize;
+}
+
+/// Pause between two looks whether a thread has ended: there is no waiting for one with a limit.
+const JOIN_PAUSE: Duration = Duration::from_millis(1);
+
+/// Joins those threads that end within `patience`, but not the caller's. Says how many have not.
+fn join_within(threads: Vec<JoinHandle<()>>, patience: Duration) -> usize {
+    let clock = SystemClock::new();
+    let until = clock.now() + patience;
+    let own = std::thread::current().id();
+    let mut left = 0;
+    for thread in threads {
+        if thread.thread().id() == own {
+            continue;
+        }
+        while !thread.is_finished() && !until.since(clock.now()).is_zero() {
+            std::thread::sleep(JOIN_PAUSE);
+        }
+        if !thread.is_finished() {
+            left += 1;
+        } else if thread.join().is_err() {
+            tracing::error!("a thread of the fabric has panicked");
+        }
+    }
+    left
 }
 
 /// One link. Dropping it without [`close`](Self::close) leaves it open.
@@ -162,4 +189,19 @@ pub trait Sink: Send + Sync {
 
     /// A link has ended, or could not be made.
     fn lost(&self, id: LinkId);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn threads_that_do_not_end_are_counted_and_left() {
+        let (end, wait) = channel::<()>();
+        let stays = std::thread::spawn(move || assert!(wait.recv().is_err()));
+        let ends = std::thread::spawn(|| {});
+        assert_eq!(join_within(vec![stays, ends], Duration::from_millis(20)), 1);
+        drop(end);
+    }
 }

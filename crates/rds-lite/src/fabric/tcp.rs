@@ -19,7 +19,7 @@ mod reader;
 mod spin;
 mod stall;
 
-use crate::fabric::{Fabric, Sink};
+use crate::fabric::{Fabric, Sink, join_within};
 use crate::proto::{Greeting, LinkId, LinkKind, Path};
 use crate::wire::{MAX_MESSAGE, TCP_PORT};
 use listen::Listener;
@@ -135,12 +135,11 @@ impl Fabric for TcpFabric {
         }
     }
 
-    fn shut_down(&self) {
+    fn shut_down(&self, patience: Duration) -> usize {
         self.stopped.store(true, Ordering::SeqCst);
         let listeners = std::mem::take(&mut *self.listeners());
-        for listener in listeners.into_values() {
-            listener.stop();
-        }
+        let threads = listeners.into_values().map(Listener::stop).collect();
+        join_within(threads, patience)
     }
 }
 

@@ -19,11 +19,12 @@ mod listen;
 mod run;
 mod threads;
 
-use crate::fabric::{Fabric, Sink};
+use crate::fabric::{Fabric, Sink, join_within};
 use crate::proto::{Greeting, LinkId, LinkKind, Path};
 use crate::wire::{CM_PORT, FRAGMENT_LEN, HEADER_LEN};
 use link::VerbsLink;
 use listen::Listening;
+use mr_core::{Clock, SystemClock};
 use mr_verbs::cm::{ConnectionConfig, Waker};
 use mr_verbs::{Device, Domain, Error};
 use std::collections::HashMap;
@@ -50,7 +51,8 @@ pub struct VerbsConfig {
     /// The rings and timers of each connection; the lengths of header and payload are always those of
     /// RDS. One more send is for acknowledgements.
     pub connection: ConnectionConfig,
-    /// How long the end of the host waits for the ends of its connections. Defaults to 5 s.
+    /// How long the end of the host waits for the ends of its connections, within its own
+    /// [limit](crate::proto::Config::shutdown_timeout). Defaults to 5 s.
     pub shutdown_timeout: Duration,
 }
 
@@ -173,12 +175,12 @@ impl Fabric for VerbsFabric {
         }
     }
 
-    fn shut_down(&self) {
+    fn shut_down(&self, patience: Duration) -> usize {
+        let clock = SystemClock::new();
+        let until = clock.now() + patience.min(self.shared.config.shutdown_timeout);
         self.shared.stopped.store(true, Ordering::SeqCst);
         let listeners = std::mem::take(&mut *lock(&self.shared.listeners));
-        for listening in listeners.into_values() {
-            listening.stop();
-        }
+        let accepting: Vec<_> = listeners.into_values().map(Listening::stop).collect();
         for waker in lock(&self.shared.dials).values() {
             waker.wake();
         }
@@ -189,13 +191,9 @@ impl Fabric for VerbsFabric {
         for link in links {
             link.end();
         }
-        if !self
-            .shared
-            .threads
-            .wait(self.shared.config.shutdown_timeout)
-        {
-            tracing::warn!("not all connections have ended yet");
-        }
+        // Those that answer first: they start others.
+        let left = join_within(accepting, until.since(clock.now()));
+        left + self.shared.threads.wait(until.since(clock.now()))
     }
 }
 

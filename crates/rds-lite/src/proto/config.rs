@@ -64,6 +64,9 @@ pub struct Config {
     /// frame is then sent that finds no buffer. Without it the HCAs try again. Defaults to false,
     /// as in the kernel.
     pub flow_control: bool,
+    /// How long the end of the host takes at most: half of it is for the fabric to end its threads, the
+    /// rest for the pool to kill the keys that were released. Defaults to 10 s.
+    pub shutdown_timeout: Duration,
     /// Whether pings are answered. Defaults to true.
     pub answer_pings: bool,
     /// Seeds the pauses between attempts, the automatic ports and the boot generation. Defaults to
@@ -93,6 +96,7 @@ impl Default for Config {
             map_refresh: Duration::from_secs(1),
             version: Version::V3_1,
             flow_control: false,
+            shutdown_timeout: Duration::from_secs(10),
             answer_pings: true,
             seed: None,
         }
