@@ -14,9 +14,10 @@ pub use bell::Bell;
 
 use crate::proto::{Buf, LinkId, LinkKind, Path, RdmaDone, Transmission};
 use bytes::Bytes;
-use mr_core::Time;
+use mr_core::{Clock, SystemClock, Time};
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 #[cfg(doc)]
@@ -53,8 +54,34 @@ pub trait Fabric: Send + Sync + 'static {
         None
     }
 
-    /// Ends everything of this host: no call of the sink begins afterwards.
-    fn shut_down(&self);
+    /// Ends everything of this host: no call of the sink begins afterwards. Waits at most `patience`, and
+    /// says how many threads have not ended by then.
+    fn shut_down(&self, patience: Duration) -> usize;
+}
+
+/// Pause between two looks whether a thread has ended: there is no waiting for one with a limit.
+const JOIN_PAUSE: Duration = Duration::from_millis(1);
+
+/// Joins those threads that end within `patience`, but not the caller's. Says how many have not.
+fn join_within(threads: Vec<JoinHandle<()>>, patience: Duration) -> usize {
+    let clock = SystemClock::new();
+    let until = clock.now() + patience;
+    let own = std::thread::current().id();
+    let mut left = 0;
+    for thread in threads {
+        if thread.thread().id() == own {
+            continue;
+        }
+        while !thread.is_finished() && !until.since(clock.now()).is_zero() {
+            std::thread::sleep(JOIN_PAUSE);
+        }
+        if !thread.is_finished() {
+            left += 1;
+        } else if thread.join().is_err() {
+            tracing::error!("a thread of the fabric has panicked");
+        }
+    }
+    left
 }
 
 /// One link. Dropping it without [`close`](Self::close) leaves it open.
@@ -67,6 +94,10 @@ pub trait Link: Send + Sync {
 
     /// Ends the link. The sink is told nothing more of it, except for the ends of RDMA operations.
     fn close(&self);
+
+    /// The peer has no such link any more: hands the sink what has arrived on it, and ends it. Waits for
+    /// that as long as the fabric bounds. Nothing of the sink is locked.
+    fn finish(&self) {}
 
     /// Bytes of all frames that the peer's side of the fabric has, also when the link has ended; rather
     /// too few than too many. `None` if the fabric cannot tell: where every peer acknowledges nobody asks.
@@ -137,8 +168,18 @@ pub trait Sink: Send + Sync {
     fn frames(&self, id: LinkId, frames: &mut Vec<Arrival>);
 
     /// A buffer for the message behind `header`, if the budget has room; congestion maps always find
-    /// some.
+    /// some, and so do pings.
     fn buffer(&self, header: &[u8; crate::wire::HEADER_LEN]) -> Option<Buf>;
+
+    /// The same for a message that the peer takes for delivered, and that cannot be held back any longer
+    /// since its connection has ended: beyond the budget, as much again at most.
+    fn buffer_beyond(&self, header: &[u8; crate::wire::HEADER_LEN]) -> Option<Buf>;
+
+    /// Nothing more is read from a link for want of a buffer.
+    fn stalled(&self, id: LinkId);
+
+    /// An acknowledgement has left, on a link that has a [work request](LinkKind::own_ack) for these.
+    fn ack_ended(&self, id: LinkId);
 
     /// A link that could take no more can again.
     fn writable(&self, id: LinkId);
@@ -148,4 +189,19 @@ pub trait Sink: Send + Sync {
 
     /// A link has ended, or could not be made.
     fn lost(&self, id: LinkId);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn threads_that_do_not_end_are_counted_and_left() {
+        let (end, wait) = channel::<()>();
+        let stays = std::thread::spawn(move || assert!(wait.recv().is_err()));
+        let ends = std::thread::spawn(|| {});
+        assert_eq!(join_within(vec![stays, ends], Duration::from_millis(20)), 1);
+        drop(end);
+    }
 }

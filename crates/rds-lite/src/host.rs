@@ -5,16 +5,17 @@ mod crowd;
 mod drive;
 mod links;
 mod memory;
+mod shutdown;
 mod signal;
 mod timer;
 
 pub use builder::{BuildError, Driving, HostBuilder};
+pub use shutdown::ShutdownReport;
 
 pub(crate) use signal::SocketSignals;
 
 use crate::fabric::Fabric;
 use crate::proto::{BindError, ConnectionInfo, Core, Counters, MessageInfo, SockId, SocketInfo};
-use crate::rdma::Regions;
 use crate::socket::Socket;
 use links::Links;
 use memory::Memory;
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) crowd: Arc<crowd::Crowd>,
     pub(crate) timer: timer::Timer,
     pub(crate) driving: Driving,
+    pub(crate) shutdown_timeout: Duration,
     pub(crate) tallies: Tallies,
 }
 
@@ -58,6 +60,7 @@ pub(crate) struct Tallies {
     pub(crate) copied_in: AtomicU64,
     pub(crate) copied_out: AtomicU64,
     pub(crate) congested_waits: AtomicU64,
+    pub(crate) stalls: AtomicU64,
 }
 
 /// Ends the host when nobody has it any more.
@@ -101,6 +104,7 @@ impl Host {
         counters.copy_from_user = tallies.copied_in.load(Ordering::Relaxed);
         counters.copy_to_user = tallies.copied_out.load(Ordering::Relaxed);
         counters.cong_send_blocked = tallies.congested_waits.load(Ordering::Relaxed);
+        counters.lite_stalled = tallies.stalls.load(Ordering::Relaxed);
         counters
     }
 
@@ -116,7 +120,7 @@ impl Host {
 
     /// What the pool of regions has done and holds; `None` without one.
     pub fn pool_stats(&self) -> Option<PoolStats> {
-        self.shared.memory.regions().map(Regions::stats)
+        self.shared.memory.regions().map(|regions| regions.stats())
     }
 
     /// Keys that the pool gave out while an earlier use of theirs could still be honoured: 0, or a
@@ -141,9 +145,11 @@ impl Host {
         self.shared.poll()
     }
 
-    /// Shuts the host down: sends nothing more, refuses everything, kills all released keys.
-    pub fn shut_down(&self) {
-        self.shared.shut_down();
+    /// Shuts the host down: sends nothing more, refuses everything, kills all released keys. Returns
+    /// within [`Config::shutdown_timeout`](crate::proto::Config::shutdown_timeout), whatever the fabric
+    /// and the pool's backend do, and says what is left behind. May be called again.
+    pub fn shut_down(&self) -> ShutdownReport {
+        self.shared.shut_down()
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -163,28 +169,14 @@ impl Shared {
         let signals = signals.unwrap_or_else(PoisonError::into_inner);
         signals.get(&sock).map(Arc::clone)
     }
-
-    fn shut_down(&self) {
-        self.fabric.shut_down();
-        self.with(Core::shut_down);
-        self.timer.stop();
-        self.links.close_all();
-        if let Some(regions) = self.memory.regions() {
-            regions.flush();
-            self.memory.reclaim(self);
-        }
-        let signals = self.signals.read().unwrap_or_else(PoisonError::into_inner);
-        for signals in signals.values() {
-            signals.readable.raise();
-            signals.writable.raise();
-        }
-    }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.shared.shut_down();
-        self.shared.timer.join(Duration::from_secs(5));
+        let report = self.shared.shut_down();
+        if !report.is_complete() {
+            tracing::warn!(?report, "the end of a host has left something behind");
+        }
     }
 }
 

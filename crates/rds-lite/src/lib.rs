@@ -19,7 +19,7 @@ pub mod rdma;
 mod socket;
 pub mod wire;
 
-pub use host::{BuildError, Driving, Host, HostBuilder};
+pub use host::{BuildError, Driving, Host, HostBuilder, ShutdownReport};
 pub use rdma::{Buffers, Cookie};
 pub use socket::{Incoming, RdmaFlags, RdmaOp, Readiness, RecvError, RefusedOp, Socket};
 

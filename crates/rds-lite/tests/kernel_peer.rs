@@ -6,10 +6,13 @@
 )]
 
 use rds_lite::fabric::tcp::{TcpConfig, TcpFabric};
-use rds_lite::wire::{Ext, ExtArea, Flags, HEADER_LEN, Header, MAX_MESSAGE};
-use rds_lite::{Host, Socket};
-use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use rds_lite::proto::{Config, Received as Message};
+use rds_lite::wire::{
+    CongestionMap, Ext, ExtArea, Flags, HEADER_LEN, Header, MAP_LEN, MAX_MESSAGE,
+};
+use rds_lite::{Host, RecvError, Socket};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -20,15 +23,86 @@ fn ip(last: u8) -> IpAddr {
 
 /// rds-lite, with the larger address: the peer connects.
 fn lite() -> (Socket, u16) {
+    let port = free_port();
+    (lite_at(2, port, |_| {}), port)
+}
+
+fn free_port() -> u16 {
     let port = TcpListener::bind((ip(99), 0)).unwrap();
-    let port = port.local_addr().unwrap().port();
+    port.local_addr().unwrap().port()
+}
+
+fn lite_at(last: u8, port: u16, configure: impl FnOnce(&mut Config)) -> Socket {
     let mut config = TcpConfig::default();
     config.port = port;
-    let host = Host::builder(TcpFabric::new(config)).build().unwrap();
-    let socket = host.bind(SocketAddr::new(ip(2), 6)).unwrap();
+    let host = Host::builder(TcpFabric::new(config)).configure(configure);
+    let host = host.build().unwrap();
+    let socket = host.bind(SocketAddr::new(ip(last), 6)).unwrap();
     socket.set_receive_timeout(Some(LONG));
     socket.set_send_timeout(Some(LONG));
-    (socket, port)
+    socket
+}
+
+/// The smallest budget that there is.
+const BUDGET: usize = 2 << 20;
+
+/// Messages that fill it. Each takes up a buffer of 64 KiB.
+const FILL: usize = BUDGET / (64 << 10);
+const EACH: usize = 5000;
+
+/// rds-lite with that budget, and with a peer that has been greeted.
+fn full_at(last: u8, port: u16) -> Socket {
+    lite_at(last, port, |config| {
+        config.receive_budget = BUDGET;
+        config.receive_buffer = BUDGET / 8;
+        // A link that is older than this is dead if the peer asks for one.
+        config.greet_timeout = Duration::from_millis(1);
+    })
+}
+
+/// Waits for something that happens in other threads.
+fn until(what: &str, mut happens: impl FnMut() -> bool) {
+    let pause = Duration::from_millis(1);
+    let most = LONG.as_millis() / pause.as_millis();
+    assert!(
+        (0..most).any(|_| happens() || {
+            std::thread::sleep(pause);
+            false
+        }),
+        "{what}"
+    );
+}
+
+fn stalls(lite: &Socket) -> u64 {
+    lite.host().counters().lite_stalled
+}
+
+/// That the next message is this one, and whole.
+fn expect(lite: &Socket, number: u64) -> Message {
+    expect_of(lite, number, EACH)
+}
+
+fn expect_of(lite: &Socket, number: u64, len: usize) -> Message {
+    let message = lite.recv_message().unwrap();
+    let expected = content(number, len);
+    assert!(message.payload[..] == expected[..], "message {number}");
+    message
+}
+
+fn content(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![number as u8; len];
+    bytes[..8].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+fn connect(from: u8, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+    let socket = socket.unwrap();
+    socket.bind(&SocketAddr::new(ip(from), 0).into()).unwrap();
+    // So that little is on the way when a connection ends.
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect_timeout(&to.into(), LONG)?;
+    Ok(socket.into())
 }
 
 /// A connection of the peer.
@@ -38,14 +112,10 @@ struct Kernel {
 
 impl Kernel {
     fn connect(port: u16) -> Self {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
-        let socket = socket.unwrap();
-        socket.bind(&SocketAddr::new(ip(1), 0).into()).unwrap();
-        // So that little is on the way when a connection ends.
-        socket.set_recv_buffer_size(4096).unwrap();
-        let to = SocketAddr::new(ip(2), port);
-        socket.connect_timeout(&to.into(), LONG).unwrap();
-        let stream = TcpStream::from(socket);
+        Self::new(connect(1, SocketAddr::new(ip(2), port)).unwrap())
+    }
+
+    fn new(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(LONG)).unwrap();
         stream.set_write_timeout(Some(LONG)).unwrap();
         Self { stream }
@@ -80,17 +150,68 @@ impl Kernel {
         self.stream.write_all(&bytes).unwrap();
     }
 
+    /// A message that takes up much room; see [`content`].
+    fn large(&mut self, sequence: u64) {
+        self.large_of(sequence, EACH);
+    }
+
+    fn large_of(&mut self, sequence: u64, len: usize) {
+        let header = Header {
+            sequence,
+            len: len as u32,
+            sport: 5,
+            dport: 6,
+            ..Header::default()
+        };
+        let mut bytes = header.encode_unchecked().to_vec();
+        bytes.extend_from_slice(&content(sequence, len));
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    /// Waits until the other side's TCP has acknowledged everything: the kernel takes it for delivered.
+    fn delivered(&self) {
+        let ends = [self.stream.local_addr(), self.stream.peer_addr()];
+        let ports = ends.map(|end| format!(":{:04X}", end.unwrap().port()));
+        until("everything is acknowledged", || {
+            let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+            // Number, both ends, state, and what is not acknowledged, in front of what was not read.
+            table.lines().skip(1).any(|line| {
+                let fields: Vec<_> = line.split_whitespace().collect();
+                let ours = (1..3).all(|end| fields[end].ends_with(&ports[end - 1]));
+                ours && fields[4].starts_with("00000000:")
+            })
+        });
+    }
+
     /// The next message, without what has no number.
     fn read(&mut self) -> (Header, Vec<u8>) {
         loop {
-            let mut header = [0; HEADER_LEN];
-            self.stream.read_exact(&mut header).unwrap();
-            let (header, _) = Header::decode(&header).unwrap();
-            assert!(header.len as usize <= MAX_MESSAGE);
-            let mut payload = vec![0; header.len as usize];
-            self.stream.read_exact(&mut payload).unwrap();
+            let (header, payload) = self.read_any();
             if header.sequence != 0 {
                 return (header, payload);
+            }
+        }
+    }
+
+    fn read_any(&mut self) -> (Header, Vec<u8>) {
+        let mut header = [0; HEADER_LEN];
+        self.stream.read_exact(&mut header).unwrap();
+        let (header, _) = Header::decode(&header).unwrap();
+        assert!(header.len as usize <= MAX_MESSAGE);
+        let mut payload = vec![0; header.len as usize];
+        self.stream.read_exact(&mut payload).unwrap();
+        (header, payload)
+    }
+
+    /// Reads until a congestion map says that the port is congested.
+    fn congested(&mut self, port: u16) {
+        loop {
+            let (header, payload) = self.read_any();
+            if header.len as usize == MAP_LEN && header.flags == Flags::CONG_BITMAP {
+                let map = CongestionMap::decode(&payload).unwrap();
+                if map.contains(port) {
+                    return;
+                }
             }
         }
     }
@@ -191,4 +312,192 @@ fn what_has_arrived_on_a_replaced_connection_comes_first() {
         let message = lite.recv_message().unwrap();
         assert_eq!(u64::from(number(&message.payload)), expected);
     }
+}
+
+/// The peer takes for delivered what this side's TCP has acknowledged. So it is held back, not shed: by
+/// TCP, and by the congestion map if it heeds that, which goes out all the same.
+#[test]
+fn a_peer_that_sends_nothing_again_is_held_back_while_there_is_no_room() {
+    // Far more than the budget and both TCPs have room for.
+    const MESSAGES: u64 = 1000;
+    // Both ways of reading.
+    let len = |number| if number % 2 == 0 { EACH } else { 50_000 };
+    let port = free_port();
+    let lite = full_at(2, port);
+    let mut kernel = Kernel::connect(port);
+    kernel.pong(1);
+    let mut hears = Kernel {
+        stream: kernel.stream.try_clone().unwrap(),
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (2..MESSAGES + 2).for_each(|number| kernel.large_of(number, len(number)));
+        });
+        until("it stalls", || stalls(&lite) > 0);
+        hears.congested(6);
+        let mut held = std::collections::VecDeque::new();
+        for number in 2..MESSAGES + 2 {
+            held.push_back(expect_of(&lite, number, len(number)));
+            assert!(lite.host().receive_memory() <= BUDGET);
+            // A reader that is slow to let go.
+            if held.len() == FILL / 2 {
+                held.clear();
+            }
+        }
+    });
+    let counters = lite.host().counters();
+    assert_eq!((counters.lite_shed, counters.conn_reset), (0, 0));
+}
+
+/// Whoever waits for a message reads from the connection itself. While it is stalled that must neither
+/// hang nor go on beyond a time limit.
+#[test]
+fn who_waits_while_nothing_is_read_keeps_to_its_time_limit() {
+    let port = free_port();
+    let lite = full_at(2, port);
+    let mut kernel = Kernel::connect(port);
+    kernel.pong(1);
+    let last = 2 + FILL as u64;
+    (2..=last).for_each(|number| kernel.large(number));
+    let mut held: Vec<_> = (2..last).map(|number| expect(&lite, number)).collect();
+    lite.set_receive_timeout(Some(Duration::from_millis(50)));
+    // Longer than the connection's thread keeps what nobody asks for.
+    for _ in 0..3 {
+        assert_eq!(lite.recv_message().unwrap_err(), RecvError::TimedOut);
+    }
+    assert_eq!(stalls(&lite), 1);
+    lite.set_receive_timeout(Some(LONG));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| drop(expect(&lite, last)));
+        // Perhaps while it waits; nobody tells it.
+        held.pop();
+        waits.join().unwrap();
+    });
+}
+
+#[test]
+fn the_end_of_a_host_does_not_wait_for_a_connection_that_is_held_back() {
+    let port = free_port();
+    let lite = full_at(2, port);
+    let mut kernel = Kernel::connect(port);
+    kernel.pong(1);
+    let last = 2 + FILL as u64;
+    (2..=last).for_each(|number| kernel.large(number));
+    let held: Vec<_> = (2..last).map(|number| expect(&lite, number)).collect();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| lite.recv_message().unwrap_err());
+        until("it stalls", || stalls(&lite) > 0);
+        lite.host().shut_down();
+        // Not at its time limit, and without any room.
+        assert_eq!(waits.join().unwrap(), RecvError::Closed);
+    });
+    // The connection ends, too: perhaps with a reset, since there was something to be read.
+    if let Err(error) = kernel.stream.read_to_end(&mut Vec::new()) {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+    drop(held);
+}
+
+/// There is nobody left to hold back, and the peer is not going to send it again: it is taken beyond the
+/// budget.
+#[test]
+fn what_has_arrived_on_a_connection_that_ends_while_it_is_held_back_is_not_lost() {
+    const ROUNDS: u64 = 9;
+    let port = free_port();
+    let lite = full_at(2, port);
+    let mut kernels = Vec::new();
+    let mut next = 2;
+    for round in 0..ROUNDS {
+        let mut kernel = Kernel::connect(port);
+        if round == 0 {
+            kernel.pong(1);
+        }
+        let before = stalls(&lite);
+        // One more than there is room for. That one fits into this side's TCP.
+        let end = if round == 0 {
+            3 + FILL as u64
+        } else {
+            next + 1
+        };
+        (next..end).for_each(|number| kernel.large(number));
+        next = end;
+        until("it stalls", || stalls(&lite) > before);
+        kernel.delivered();
+        match round % 3 {
+            0 => kernel.stream.shutdown(Shutdown::Write).unwrap(),
+            // With a reset, since it has not read everything.
+            1 => {
+                drop(kernel);
+                continue;
+            }
+            // The peer crashes, and connects anew.
+            _ => {}
+        }
+        kernels.push(kernel);
+    }
+    for number in 2..next {
+        drop(expect(&lite, number));
+    }
+    assert_eq!(lite.host().counters().lite_shed, 0);
+}
+
+/// As before, but it is this side that connects: a peer that has crashed asks for it.
+#[test]
+fn what_has_arrived_on_a_dead_connection_comes_before_the_next_is_made() {
+    const ROUNDS: u64 = 4;
+    let port = free_port();
+    let lite = full_at(1, port);
+    let listener = TcpListener::bind((ip(2), port)).unwrap();
+    let mut kernels = Vec::new();
+    let mut next = 2;
+    for round in 0..ROUNDS {
+        let mut kernel = dialled(&listener, port);
+        if round == 0 {
+            kernel.pong(1);
+        }
+        let before = stalls(&lite);
+        let end = if round == 0 {
+            3 + FILL as u64
+        } else {
+            next + 1
+        };
+        (next..end).for_each(|number| kernel.large(number));
+        next = end;
+        until("it stalls", || stalls(&lite) > before);
+        kernel.delivered();
+        kernels.push(kernel);
+    }
+    for number in 2..next {
+        drop(expect(&lite, number));
+    }
+    assert_eq!(lite.host().counters().lite_shed, 0);
+}
+
+/// Asks to be dialled, and is.
+fn dialled(listener: &TcpListener, port: u16) -> Kernel {
+    listener.set_nonblocking(true).unwrap();
+    let (mut looks, mut stream) = (0, None);
+    until("it is dialled", || {
+        // Again from time to time: a link that is too young has been taken for the answer.
+        if looks % 100 == 0 {
+            ask(port);
+        }
+        looks += 1;
+        stream = listener.accept().ok();
+        stream.is_some()
+    });
+    let (stream, _) = stream.unwrap();
+    stream.set_nonblocking(false).unwrap();
+    Kernel::new(stream)
+}
+
+/// Asks to be dialled, and waits until the other side has understood.
+fn ask(port: u16) {
+    let connected = connect(2, SocketAddr::new(ip(1), port));
+    // It may be reset before this side has seen it.
+    let refused = connected.and_then(|mut stream| {
+        stream.set_read_timeout(Some(LONG))?;
+        stream.read(&mut [0])
+    });
+    assert!(refused.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset));
 }

@@ -75,6 +75,8 @@ pub struct Batch<'c> {
     side: MutexGuard<'c, SendSide>,
     /// Number of its first request.
     first: u64,
+    /// Requests for which it leaves room.
+    spared: u64,
 }
 
 impl<'c> Batch<'c> {
@@ -84,7 +86,14 @@ impl<'c> Batch<'c> {
             inner,
             first: side.ledger.next(),
             side,
+            spared: 0,
         }
+    }
+
+    /// From here on it leaves room for so many requests, and refuses as if the queue were full. A user
+    /// that spares room for something of which only one at a time is under way finds it at any time.
+    pub fn spare(&mut self, requests: u32) {
+        self.spared = u64::from(requests);
     }
 
     /// Sends a frame: both parts are copied at once.
@@ -299,7 +308,7 @@ impl<'c> Batch<'c> {
                 max: longest * elements,
             });
         }
-        if requests > self.side.free_room() {
+        if requests > self.side.free_room().saturating_sub(self.spared) {
             return Err(Refused::Full);
         }
         Ok(())

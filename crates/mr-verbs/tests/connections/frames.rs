@@ -90,6 +90,31 @@ fn a_full_queue_refuses_and_takes_again() {
     far.run_until("all have arrived", |end| end.frames.len() as u64 == FRAMES);
 }
 
+/// What spares room is refused while there is some left for what does not.
+#[test]
+fn spared_room_is_found_by_who_does_not_spare_it() {
+    let Some(place) = Place::or_skip("spared_room_is_found_by_who_does_not_spare_it") else {
+        return;
+    };
+    let mut config = ConnectionConfig::default();
+    config.sends = 8;
+    let (mut near, mut far) = place.ends(&config);
+    let mut batch = near.connection.batch();
+    batch.spare(1);
+    let spares = (0..8).take_while(|&id| {
+        let sent = batch.send(id, &header(id), b"", Flags::empty());
+        sent.is_ok()
+    });
+    assert_eq!(spares.count(), 7);
+    batch.spare(0);
+    batch.send(7, &header(7), b"", Flags::SIGNALLED).unwrap();
+    let refused = batch.send(8, &header(8), b"", Flags::empty());
+    assert!(matches!(refused, Err(Refused::Full)));
+    batch.post();
+    near.run_until("all have ended", |end| end.ended.len() == 8);
+    far.run_until("all have arrived", |end| end.frames.len() == 8);
+}
+
 /// A batch that is not posted never was.
 #[test]
 fn a_batch_that_is_dropped_sends_nothing() {

@@ -131,6 +131,16 @@ pub(super) fn all(transport: Transport) -> Vec<Case> {
         needs: Needs::Cutter,
         ..case("connection cut", EACH_WAY, 90, faults::connection_cut)
     });
+    if transport == Transport::Tcp {
+        // The kernel has its own rules for what it has no room for.
+        let to_lite = &[Direction::Back];
+        all.push(case(
+            "receiver without buffers",
+            to_lite,
+            90,
+            congestion::no_buffers,
+        ));
+    }
     if transport == Transport::Verbs {
         all.extend([
             case("RDMA write", EACH_WAY, 60, rdma::writes as Run),

@@ -1,10 +1,12 @@
 //! A receiver that stops reading.
 
 use super::case::Pair;
-use super::remote::RemoteSocket;
+use super::remote::{RemoteSocket, SHORT, millis};
 use super::traffic::{mixed_messages, transfer};
 use crate::load::{IfCongested, Messages, Sizes};
+use crate::step::{Reply, Step};
 use anyhow::{Result, bail};
+use std::time::Duration;
 
 /// The receive buffer of the one that stops.
 const BUFFER: usize = 64 << 10;
@@ -58,4 +60,48 @@ pub(super) fn stalled(pair: &Pair<'_>) -> Result<String> {
         "told after {} KiB",
         (sent.messages * LENGTH as u64) >> 10
     ))
+}
+
+/// More than a host has buffers for, though its bytes would fit: a message that is longer than 4 KiB takes
+/// up 64 KiB of the 128 MiB. Few enough that no queue is full.
+const SCATTERED: u64 = 3000;
+const SCATTERED_LENGTH: usize = 4097;
+const ROOMY: usize = 64 << 20;
+
+/// How long the receiver does not read.
+const PAUSE: Duration = Duration::from_secs(3);
+
+/// The sender is not told that anything is full, and what the receiver has no buffers for arrives all the
+/// same when it reads again: in order, and once.
+pub(super) fn no_buffers(pair: &Pair<'_>) -> Result<String> {
+    let from = RemoteSocket::bind(pair, pair.from)?;
+    let stalled = RemoteSocket::bind_with(pair.to, pair.ports.next(pair.to.ip), Some(ROOMY))?;
+    let flood = Messages {
+        seed: 7,
+        first: 0,
+        count: SCATTERED,
+        sizes: Sizes::Cycle(vec![SCATTERED_LENGTH]),
+    };
+    let step = Step::Send {
+        socket: from.name,
+        to: stalled.addr,
+        messages: flood.clone(),
+        if_congested: IfCongested::Stop,
+        within: millis(PAUSE),
+    };
+    let sent = match from.peer.call(&step, SHORT)? {
+        Reply::Sent(sent) => sent,
+        other => bail!("messages were sent, and the answer is {other:?}"),
+    };
+    if sent.congested > 0 {
+        bail!("congested after {} messages", sent.messages);
+    }
+    stalled.receive_all(pair, &[(from.addr, flood.from(0, sent.messages))])?;
+    transfer(
+        pair,
+        &from,
+        &stalled,
+        &flood.from(sent.messages, AFTERWARDS),
+    )?;
+    Ok(format!("{} messages in the meantime", sent.messages))
 }

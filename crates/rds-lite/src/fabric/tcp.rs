@@ -3,7 +3,9 @@
 //! As in the kernel, every connection is from the smaller address to port 16385 of the larger. The
 //! side with the larger address asks to be dialled by dialling itself: the other resets that
 //! connection and dials back. Beyond the kernel, headers carry checksums and acknowledgements,
-//! which the kernel ignores; a peer that sums its headers is one that acknowledges.
+//! which the kernel ignores; a peer that sums its headers is one that acknowledges. One that does not
+//! takes for delivered what its TCP was told has arrived: where there is no room for a message of such a
+//! peer, its connection is not read from until there is.
 //!
 //! Each connection has a thread that reads, unless an application that waits does so itself. Sending is
 //! done in the caller's thread; only when the kernel's buffer is full a second thread waits for room.
@@ -15,8 +17,9 @@ mod listen;
 mod queue;
 mod reader;
 mod spin;
+mod stall;
 
-use crate::fabric::{Fabric, Sink};
+use crate::fabric::{Fabric, Sink, join_within};
 use crate::proto::{Greeting, LinkId, LinkKind, Path};
 use crate::wire::{MAX_MESSAGE, TCP_PORT};
 use listen::Listener;
@@ -97,6 +100,7 @@ impl Fabric for TcpFabric {
             rdma: false,
             fences: false,
             receive_ring: 0,
+            own_ack: false,
             smaller_dials: true,
         }
     }
@@ -131,12 +135,11 @@ impl Fabric for TcpFabric {
         }
     }
 
-    fn shut_down(&self) {
+    fn shut_down(&self, patience: Duration) -> usize {
         self.stopped.store(true, Ordering::SeqCst);
         let listeners = std::mem::take(&mut *self.listeners());
-        for listener in listeners.into_values() {
-            listener.stop();
-        }
+        let threads = listeners.into_values().map(Listener::stop).collect();
+        join_within(threads, patience)
     }
 }
 

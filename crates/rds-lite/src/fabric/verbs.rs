@@ -7,6 +7,9 @@
 //! ([`RegistrationBackend::zero_based`](mr_verbs::RegistrationBackend::zero_based)), and its policy is the
 //! user's.
 //!
+//! An acknowledgement that has nothing to ride on has a work request of its own, as in the kernel: it goes
+//! also where the send ring is full, and only one is under way at a time.
+//!
 //! Each address that is listened at has a thread, and so has each connection, from the dial to its
 //! end: it receives, and posts what found no room. Everything else is posted in the caller's thread.
 
@@ -16,11 +19,12 @@ mod listen;
 mod run;
 mod threads;
 
-use crate::fabric::{Fabric, Sink};
+use crate::fabric::{Fabric, Sink, join_within};
 use crate::proto::{Greeting, LinkId, LinkKind, Path};
 use crate::wire::{CM_PORT, FRAGMENT_LEN, HEADER_LEN};
 use link::VerbsLink;
 use listen::Listening;
+use mr_core::{Clock, SystemClock};
 use mr_verbs::cm::{ConnectionConfig, Waker};
 use mr_verbs::{Device, Domain, Error};
 use std::collections::HashMap;
@@ -45,9 +49,10 @@ pub struct VerbsConfig {
     /// Requests of peers at a time that are not answered. Defaults to 64.
     pub backlog: u32,
     /// The rings and timers of each connection; the lengths of header and payload are always those of
-    /// RDS.
+    /// RDS. One more send is for acknowledgements.
     pub connection: ConnectionConfig,
-    /// How long the end of the host waits for the ends of its connections. Defaults to 5 s.
+    /// How long the end of the host waits for the ends of its connections, within its own
+    /// [limit](crate::proto::Config::shutdown_timeout). Defaults to 5 s.
     pub shutdown_timeout: Duration,
 }
 
@@ -86,6 +91,7 @@ impl VerbsFabric {
     pub fn new(domain: &Arc<Domain>, mut config: VerbsConfig) -> Self {
         config.connection.header_bytes = HEADER_LEN as u32;
         config.connection.payload_bytes = FRAGMENT_LEN as u32;
+        config.connection.sends = config.connection.sends.saturating_add(1);
         Self {
             shared: Arc::new(Shared {
                 domain: Arc::clone(domain),
@@ -129,6 +135,7 @@ impl Fabric for VerbsFabric {
             rdma: true,
             fences: true,
             receive_ring: self.shared.config.connection.receives,
+            own_ack: true,
             smaller_dials: false,
         }
     }
@@ -168,12 +175,12 @@ impl Fabric for VerbsFabric {
         }
     }
 
-    fn shut_down(&self) {
+    fn shut_down(&self, patience: Duration) -> usize {
+        let clock = SystemClock::new();
+        let until = clock.now() + patience.min(self.shared.config.shutdown_timeout);
         self.shared.stopped.store(true, Ordering::SeqCst);
         let listeners = std::mem::take(&mut *lock(&self.shared.listeners));
-        for listening in listeners.into_values() {
-            listening.stop();
-        }
+        let accepting: Vec<_> = listeners.into_values().map(Listening::stop).collect();
         for waker in lock(&self.shared.dials).values() {
             waker.wake();
         }
@@ -184,13 +191,9 @@ impl Fabric for VerbsFabric {
         for link in links {
             link.end();
         }
-        if !self
-            .shared
-            .threads
-            .wait(self.shared.config.shutdown_timeout)
-        {
-            tracing::warn!("not all connections have ended yet");
-        }
+        // Those that answer first: they start others.
+        let left = join_within(accepting, until.since(clock.now()));
+        left + self.shared.threads.wait(until.since(clock.now()))
     }
 }
 

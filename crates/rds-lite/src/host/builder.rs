@@ -27,7 +27,7 @@ pub struct HostBuilder {
     fabric: Arc<dyn Fabric>,
     clock: Option<Arc<dyn Clock>>,
     config: Config,
-    regions: Option<Box<dyn Regions>>,
+    regions: Option<Arc<dyn Regions>>,
     driving: Driving,
 }
 
@@ -65,7 +65,7 @@ impl HostBuilder {
     /// back through the sockets, so nobody else may reclaim from it.
     #[must_use]
     pub fn regions(mut self, regions: impl Regions) -> Self {
-        self.regions = Some(Box::new(regions));
+        self.regions = Some(Arc::new(regions));
         self
     }
 
@@ -89,6 +89,7 @@ impl HostBuilder {
     ///
     /// A setting cannot hold, or its thread could not be started.
     pub fn build(self) -> Result<Host, BuildError> {
+        let shutdown_timeout = self.config.shutdown_timeout;
         let core = Core::new(self.config, self.fabric.kind())?;
         let buffers = Arc::clone(core.buffers());
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
@@ -106,6 +107,7 @@ impl HostBuilder {
                 crowd: Arc::default(),
                 timer: Timer::default(),
                 driving,
+                shutdown_timeout,
                 tallies: Tallies::default(),
             }
         });

@@ -6,6 +6,7 @@ use crate::proto::{Buf, Core, Event, LinkId, Path, Payload, RdmaDone};
 use crate::wire::HEADER_LEN;
 use mr_core::Time;
 use std::cell::RefCell;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 thread_local! {
@@ -168,6 +169,12 @@ impl Sink for Shared {
 
     fn dial_wanted(&self, path: Path) {
         let now = self.clock.now();
+        let dead = self.lock().dead_link(now, path);
+        if let Some(open) = dead.and_then(|id| self.links.get(id)) {
+            // A peer that does not acknowledge will not send again what has arrived on it.
+            open.finish();
+        }
+        // The time of the question: a link that has been made meanwhile is no answer to it.
         self.with(|core| core.dial_wanted(now, path));
     }
 
@@ -192,11 +199,24 @@ impl Sink for Shared {
         self.buffers.get_for(header)
     }
 
+    fn buffer_beyond(&self, header: &[u8; HEADER_LEN]) -> Option<Buf> {
+        self.buffers.get_beyond(header)
+    }
+
+    fn stalled(&self, id: LinkId) {
+        tracing::debug!(?id, "no receive buffers: the peer is held back");
+        self.tallies.stalls.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn writable(&self, id: LinkId) {
         if let Some(open) = self.links.get(id) {
             open.note_writable();
         }
         self.with(|core| core.set_blocked(id, false));
+    }
+
+    fn ack_ended(&self, id: LinkId) {
+        self.with(|core| core.ack_ended(id));
     }
 
     fn rdma_done(&self, done: RdmaDone) {

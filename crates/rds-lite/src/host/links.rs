@@ -74,6 +74,10 @@ impl OpenLink {
         self.link.close();
     }
 
+    pub(crate) fn finish(&self) {
+        self.link.finish();
+    }
+
     pub(crate) fn arrived(&self) -> Option<u64> {
         self.link.arrived()
     }

@@ -7,7 +7,7 @@ use crate::rdma::{Cookie, FreeOutcome, Leased, Region, Regions};
 use mr_core::Time;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// How often a pool is asked for the buffer of a key that did not die at once.
@@ -15,7 +15,7 @@ const DEATH_POLL: Duration = Duration::from_millis(10);
 
 /// The pool, and whose buffers it has.
 pub(crate) struct Memory {
-    regions: Option<Box<dyn Regions>>,
+    regions: Option<Arc<dyn Regions>>,
     sink: Weak<dyn Sink>,
     /// By the address of the buffer: nothing else is there while the pool has it.
     away: Mutex<HashMap<u64, Away>>,
@@ -33,7 +33,7 @@ struct Away {
 }
 
 impl Memory {
-    pub(crate) fn new(regions: Option<Box<dyn Regions>>, sink: Weak<dyn Sink>) -> Self {
+    pub(crate) fn new(regions: Option<Arc<dyn Regions>>, sink: Weak<dyn Sink>) -> Self {
         Self {
             regions,
             sink,
@@ -46,8 +46,8 @@ impl Memory {
         Weak::clone(&self.sink)
     }
 
-    pub(crate) fn regions(&self) -> Option<&dyn Regions> {
-        self.regions.as_deref()
+    pub(crate) fn regions(&self) -> Option<&Arc<dyn Regions>> {
+        self.regions.as_ref()
     }
 
     /// Ends a lease; its buffer comes back when the policy has had its flush.

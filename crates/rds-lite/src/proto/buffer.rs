@@ -1,6 +1,6 @@
 //! Buffers of received messages: recycled, and bounded by a budget.
 
-use crate::wire::{Flags, HEADER_LEN, MAP_LEN};
+use crate::wire::{Flags, HEADER_LEN, MAP_LEN, PROBE_PORT};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,15 +50,24 @@ impl BufPool {
         self.get_within(len, usize::MAX)
     }
 
-    /// The buffer for the message behind `header`, as far as that can be told from it.
+    /// The buffer for the message behind `header`, as far as that can be told from it. Maps and pings
+    /// find one whatever the budget says: pings have no bytes, and no socket keeps them.
     pub(crate) fn get_for(self: &Arc<Self>, header: &[u8; HEADER_LEN]) -> Option<Buf> {
-        let len = u32::from_be_bytes([16, 17, 18, 19].map(|at| header[at])) as usize;
-        let is_map = header[24] == Flags::CONG_BITMAP.bits() && len == MAP_LEN;
-        if is_map {
+        let len = len_in(header);
+        let dport = u16::from_be_bytes([header[22], header[23]]);
+        if header[24] == Flags::CONG_BITMAP.bits() && len == MAP_LEN {
             self.get_reserved(len)
+        } else if len == 0 && matches!(dport, 0 | PROBE_PORT) {
+            Some(Buf::empty())
         } else {
             self.get(len)
         }
+    }
+
+    /// The buffer for a message that will not come again, and that nothing can hold back: within twice
+    /// the budget.
+    pub(crate) fn get_beyond(self: &Arc<Self>, header: &[u8; HEADER_LEN]) -> Option<Buf> {
+        self.get_within(len_in(header), self.budget.saturating_mul(2))
     }
 
     fn get_within(self: &Arc<Self>, len: usize, budget: usize) -> Option<Buf> {
@@ -91,6 +100,10 @@ impl BufPool {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn len_in(header: &[u8; HEADER_LEN]) -> usize {
+    u32::from_be_bytes([16, 17, 18, 19].map(|at| header[at])) as usize
 }
 
 impl Buf {
@@ -146,6 +159,7 @@ impl fmt::Debug for Buf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Header;
 
     #[test]
     fn the_budget_holds_and_buffers_come_back() {
@@ -159,5 +173,45 @@ mod tests {
         drop((first, second));
         assert_eq!(pool.in_use(), 0);
         assert_eq!(pool.get(100_000).unwrap().as_ptr(), at, "recycled");
+    }
+
+    #[test]
+    fn pings_and_maps_find_a_buffer_when_all_is_given_out() {
+        let pool = BufPool::new(4096);
+        let _all = pool.get(4096).unwrap();
+        let header = |len, dport, flags| {
+            let header = Header {
+                len,
+                dport,
+                flags,
+                ..Header::default()
+            };
+            header.encode()
+        };
+        let none = Flags::empty();
+        assert!(pool.get_for(&header(0, 0, none)).is_some());
+        assert!(pool.get_for(&header(0, PROBE_PORT, none)).is_some());
+        let map = header(MAP_LEN as u32, 0, Flags::CONG_BITMAP);
+        assert!(pool.get_for(&map).is_some());
+        assert!(
+            pool.get_for(&header(0, 5, none)).is_none(),
+            "a queue keeps it"
+        );
+        assert!(pool.get_for(&header(1, 0, none)).is_none(), "it has bytes");
+    }
+
+    #[test]
+    fn what_will_not_come_again_finds_as_much_again_and_no_more() {
+        let pool = BufPool::new(4096);
+        let message = Header {
+            len: 4096,
+            dport: 5,
+            ..Header::default()
+        };
+        let message = message.encode();
+        let _first = pool.get_for(&message).unwrap();
+        assert!(pool.get_for(&message).is_none());
+        let _second = pool.get_beyond(&message).unwrap();
+        assert!(pool.get_beyond(&message).is_none());
     }
 }

@@ -17,8 +17,11 @@ pub struct Config {
     /// Bytes that all sockets together may have queued or unacknowledged. Defaults to 128 MiB.
     pub send_budget: usize,
     /// Bytes of all received messages: being received, queued, or held by the application. Data
-    /// beyond is shed: it is not acknowledged, and sent again later. Acknowledgements and
-    /// congestion maps need none of it. At least 2 MiB. Defaults to 128 MiB.
+    /// beyond is shed: it is not acknowledged, and sent again later. A kernel over TCP does not send
+    /// again: its connection is not read from until there is room, and all its messages wait behind the
+    /// first that finds none. Only what had arrived on such a connection that ends meanwhile may go
+    /// beyond, as much again at most. Acknowledgements, congestion maps and pings need none of it. At
+    /// least 2 MiB, so that every message fits. Defaults to 128 MiB.
     pub receive_budget: usize,
     /// Messages and notifications that one socket may have queued, whatever their bytes. Defaults
     /// to 4096.
@@ -61,6 +64,9 @@ pub struct Config {
     /// frame is then sent that finds no buffer. Without it the HCAs try again. Defaults to false,
     /// as in the kernel.
     pub flow_control: bool,
+    /// How long the end of the host takes at most: half of it is for the fabric to end its threads, the
+    /// rest for the pool to kill the keys that were released. Defaults to 10 s.
+    pub shutdown_timeout: Duration,
     /// Whether pings are answered. Defaults to true.
     pub answer_pings: bool,
     /// Seeds the pauses between attempts, the automatic ports and the boot generation. Defaults to
@@ -90,6 +96,7 @@ impl Default for Config {
             map_refresh: Duration::from_secs(1),
             version: Version::V3_1,
             flow_control: false,
+            shutdown_timeout: Duration::from_secs(10),
             answer_pings: true,
             seed: None,
         }

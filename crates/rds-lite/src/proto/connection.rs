@@ -29,6 +29,10 @@ pub struct LinkKind {
     /// Receive buffers of a link, each for one frame: what credits are granted of. A buffer is free
     /// again when its frame has been handed over. 0 where the fabric has no such thing.
     pub receive_ring: u32,
+    /// Whether an acknowledgement alone has a work request of its own, which waits for no room. Then only
+    /// one at a time is under way: the link says when [it has ended](crate::proto::Core::ack_ended), and
+    /// the next one carries the number of that moment.
+    pub own_ack: bool,
     /// Whether only the side with the smaller address dials; a dial of the other is a request to be
     /// dialled.
     pub smaller_dials: bool,
@@ -122,6 +126,10 @@ pub(crate) struct Connection {
     pub(crate) heard: bool,
     pub(crate) partial: Option<Partial>,
     pub(crate) ack_due: bool,
+    /// As the fabric is: an acknowledgement has a work request of its own.
+    pub(crate) own_ack: bool,
+    /// That request is under way.
+    pub(crate) ack_under_way: bool,
     pub(crate) shedding: bool,
     pub(crate) peer_generation: Option<u32>,
     pub(crate) peer_acks: bool,
@@ -177,6 +185,8 @@ impl Connection {
             heard: false,
             partial: None,
             ack_due: false,
+            own_ack: kind.own_ack,
+            ack_under_way: false,
             shedding: false,
             peer_generation: None,
             peer_acks: kind.always_acks,
@@ -240,11 +250,18 @@ impl Connection {
         match self.state {
             LinkState::Greeting => self.probe_due,
             LinkState::Up => {
-                let control = self.map_due || !self.map_rest.is_empty() || self.ack_due;
-                !held && (control || self.probe_due || !waits)
+                let control = self.map_due || !self.map_rest.is_empty();
+                self.can_ack() || (!held && (control || self.probe_due || !waits))
             }
             _ => false,
         }
+    }
+
+    /// Whether an acknowledgement is due that could be sent alone now, if nothing it could ride on is
+    /// under way.
+    pub(crate) fn can_ack(&self) -> bool {
+        let held = self.blocked && !self.own_ack;
+        self.ack_due && !self.ack_under_way && !held && self.credits.allow()
     }
 
     /// The earliest of all deadlines.
@@ -283,6 +300,7 @@ impl Connection {
         self.heard = false;
         self.partial = None;
         self.ack_due = false;
+        self.ack_under_way = false;
         self.shedding = false;
         self.greet_by = None;
         self.ack_at = None;

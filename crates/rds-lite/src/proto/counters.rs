@@ -78,6 +78,8 @@ counters! {
     recv_bytes_freed_fromsock,
     /// Acknowledgements sent by themselves.
     ib_ack_sent,
+    /// Acknowledgements that had to wait for the end of the one before.
+    ib_ack_send_delayed,
     /// Acknowledgements sent on messages.
     ib_ack_send_piggybacked,
     /// Acknowledgements received.
@@ -94,8 +96,12 @@ counters! {
     lite_bad_introductions,
     /// Messages sent again.
     lite_retransmitted,
-    /// Messages shed for want of receive buffers; they come again.
+    /// Messages shed for want of receive buffers; they come again, unless the peer is a kernel and its
+    /// TCP connection had ended.
     lite_shed,
+    /// Times that nothing was read from a kernel's TCP connection for want of receive buffers: what is
+    /// shed does not come again there.
+    lite_stalled,
     /// Extension headers of unknown type.
     lite_unknown_ext,
     /// Congestion maps of a wrong size, or with other flags than a map has.

@@ -113,6 +113,9 @@ pub struct Frame {
     /// It must not arrive before the RDMA reads in front of it have ended. Only where the fabric
     /// [can](crate::proto::LinkKind::fences).
     pub fence: bool,
+    /// It is an acknowledgement and nothing else: where the fabric has [a request for
+    /// it](crate::proto::LinkKind::own_ack), it may overtake what waits for room.
+    pub ack: bool,
 }
 
 /// What goes to the fabric, in this order.

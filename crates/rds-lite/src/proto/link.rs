@@ -66,10 +66,7 @@ impl Core {
             return;
         };
         let index = conn.index as usize;
-        // The peer would not ask if it had a link: this side's is dead and does not know it. Unless
-        // it is so young that the peer may have asked before it had it.
-        let young = now.since(conn.opened_at) < self.config.greet_timeout;
-        if self.conns[index].state.has_link() && !young {
+        if self.dead_link(now, path).is_some() {
             self.fault(now, index, DropReason::Replaced);
         }
         let conn = &mut self.conns[index];
@@ -77,6 +74,15 @@ impl Core {
             conn.attempts = 0;
             self.dial(index);
         }
+    }
+
+    /// The link to a peer that [asks to be dialled](Self::dial_wanted): it would not ask if it had one,
+    /// so this side's is dead and does not know it. Unless it is so young that the peer may have asked
+    /// before it had it.
+    pub fn dead_link(&self, now: Time, path: Path) -> Option<LinkId> {
+        let conn = &self.conns[*self.paths.get(&path)? as usize];
+        let young = now.since(conn.opened_at) < self.config.greet_timeout;
+        (conn.state.has_link() && !young).then(|| conn.link())
     }
 
     /// The fabric has lost a link, or could not make it.

@@ -19,6 +19,7 @@ const KIND: LinkKind = LinkKind {
     rdma: true,
     fences: false,
     receive_ring: 0,
+    own_ack: false,
     smaller_dials: false,
 };
 
@@ -109,7 +110,12 @@ impl Pair {
                 for transmission in out {
                     match transmission {
                         Transmission::Rdma(work) => self.works.push(work),
-                        Transmission::Frame(frame) => self.arrive(1 - side, &frame, &mut pass),
+                        Transmission::Frame(frame) => {
+                            self.arrive(1 - side, &frame, &mut pass);
+                            if frame.ack {
+                                self.cores[side].ack_ended(link);
+                            }
+                        }
                     }
                 }
             }

@@ -31,9 +31,9 @@ impl Core {
             bytes += len;
         }
         let conn = &mut self.conns[index];
-        let between = conn.head.is_none() && conn.map_rest.is_empty();
-        let held = conn.blocked || !conn.credits.allow();
-        if conn.ack_due && between && !held && into.len() < MAX_FRAMES {
+        // One that has its own request is no matter of what it comes between.
+        let between = conn.own_ack || (conn.head.is_none() && conn.map_rest.is_empty());
+        if conn.can_ack() && between && into.len() < MAX_FRAMES {
             self.counters.ib_ack_sent += 1;
             let header = Header {
                 ack: conn.acknowledgement(),
@@ -42,7 +42,11 @@ impl Core {
             };
             conn.ack_due = false;
             conn.ack_at = None;
+            conn.ack_under_way = conn.own_ack;
             conn.push(into, &header, Bytes::new(), false);
+            if let Some(Transmission::Frame(frame)) = into.last_mut() {
+                frame.ack = true;
+            }
         }
         let more = self.conns[index].can_send();
         if !more {
@@ -65,9 +69,23 @@ impl Core {
         }
     }
 
+    /// The work request of an acknowledgement has ended: where links have one, the next may go.
+    pub fn ack_ended(&mut self, link: LinkId) {
+        let Some(index) = self.open_link(link) else {
+            return;
+        };
+        self.conns[index].ack_under_way = false;
+        if self.conns[index].ack_due {
+            self.wants_transmit(index as u32);
+        }
+    }
+
     pub(crate) fn wants_transmit(&mut self, index: u32) {
         let conn = &self.conns[index as usize];
         if !conn.can_send() {
+            if conn.ack_due && conn.ack_under_way {
+                self.counters.ib_ack_send_delayed += 1;
+            }
             return;
         }
         let link = conn.link();
@@ -295,6 +313,7 @@ impl Connection {
             header: header.encode(),
             payload,
             fence,
+            ack: false,
         }));
     }
 }

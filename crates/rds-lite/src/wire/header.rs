@@ -78,6 +78,11 @@ impl Header {
         bytes
     }
 
+    /// Whether the header in `bytes` has a checksum, right or wrong: the kernel's have none over TCP.
+    pub fn is_summed(bytes: &[u8; HEADER_LEN]) -> bool {
+        bytes[30..32] != [0, 0]
+    }
+
     /// The header in `bytes`, and whether it had a checksum. What the padding holds is ignored, as
     /// the kernel does.
     ///
@@ -85,7 +90,7 @@ impl Header {
     ///
     /// The checksum is wrong, or the message is longer than 1 MiB.
     pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<(Self, bool), HeaderError> {
-        let summed = bytes[30..32] != [0, 0];
+        let summed = Self::is_summed(bytes);
         if summed && checksum(bytes) != 0 {
             return Err(HeaderError::Checksum);
         }

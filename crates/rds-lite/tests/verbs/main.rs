@@ -383,10 +383,13 @@ fn a_host_ends_in_bounded_time_under_load() {
     }
     let start = std::time::Instant::now();
     for host in &rig.hosts {
-        host.shut_down();
+        let report = host.shut_down();
+        assert!(!report.flush_left && report.threads == 0, "{report:?}");
+        assert_eq!(report.stale, 0);
     }
+    // Its limit is 10 s for each.
     assert!(
-        start.elapsed() < Duration::from_secs(12),
+        start.elapsed() < Duration::from_secs(21),
         "{:?}",
         start.elapsed()
     );

@@ -138,6 +138,7 @@ impl MockNetwork {
             rdma: hca.is_some(),
             fences: false,
             receive_ring: 0,
+            own_ack: false,
             smaller_dials: false,
         };
         MockFabric {
@@ -456,7 +457,7 @@ impl Fabric for MockFabric {
         state.under_way.keys().next().map(|key| key.0)
     }
 
-    fn shut_down(&self) {
+    fn shut_down(&self, _patience: std::time::Duration) -> usize {
         let mine = std::mem::take(&mut *self.mine.lock().unwrap_or_else(PoisonError::into_inner));
         let now = self.net.clock.now();
         let mut state = self.net.lock();
@@ -474,6 +475,8 @@ impl Fabric for MockFabric {
         for number in gone {
             state.end_pair(now, number, "its host ends");
         }
+        // It has none.
+        0
     }
 }
 

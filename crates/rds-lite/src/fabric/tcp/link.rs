@@ -1,8 +1,8 @@
 //! One connection: the sending half.
 
 use super::custody::{Custody, Loan};
-use super::reader::{Mode, Reader};
-use super::{queue, reset, start_thread};
+use super::reader::{Found, Mode, Reader};
+use super::{queue, reset, stall, start_thread};
 use crate::fabric::{Bell, Link, Sink};
 use crate::proto::{Frame, LinkId, Transmission};
 use crate::wire::HEADER_LEN;
@@ -99,7 +99,12 @@ impl TcpLink {
     fn read(&self, id: LinkId) -> io::Result<()> {
         let mut reader = Box::new(Reader::new());
         loop {
-            reader.read(&self.socket, Mode::Wait, id, &self.sink)?;
+            if reader.read(&self.socket, Mode::Wait, id, &self.sink)? == Found::Stalled {
+                if self.closed.load(Ordering::SeqCst) {
+                    return Ok(());
+                }
+                stall::pause(&self.socket)?;
+            }
             match self.custody.lend(reader) {
                 Some(back) => reader = back,
                 None => return Ok(()),
@@ -150,10 +155,20 @@ impl TcpLink {
         let id = self.lock().id.ok_or(io::ErrorKind::NotConnected)?;
         reader.spin.begin();
         while let Some(most) = patience() {
-            if reader.read(&self.socket, Mode::Look, id, &self.sink)? {
-                reader.spin.found();
-            } else if !reader.spin.again() {
-                bell.sleep(Some(self.socket.as_fd()), most, || patience().is_none())?;
+            match reader.read(&self.socket, Mode::Look, id, &self.sink)? {
+                Found::Something => reader.spin.found(),
+                Found::Nothing => {
+                    if !reader.spin.again() {
+                        bell.sleep(Some(self.socket.as_fd()), most, || patience().is_none())?;
+                    }
+                }
+                Found::Stalled => {
+                    if self.closed.load(Ordering::SeqCst) {
+                        return Err(io::ErrorKind::NotConnected.into());
+                    }
+                    // Not on the socket: it has something to be read, most likely.
+                    bell.sleep(None, most.min(stall::PAUSE), || patience().is_none())?;
+                }
             }
         }
         self.custody.give_back(reader);
@@ -299,6 +314,10 @@ impl Link for TcpLink {
         self.end();
     }
 
+    fn finish(&self) {
+        finish(&self.me);
+    }
+
     fn arrived(&self) -> Option<u64> {
         // In this order: what the kernel takes in between counts as not arrived.
         let taken = self.taken.load(Ordering::SeqCst);
@@ -355,6 +374,11 @@ mod tests {
         fn buffer(&self, _: &[u8; HEADER_LEN]) -> Option<Buf> {
             None
         }
+        fn buffer_beyond(&self, _: &[u8; HEADER_LEN]) -> Option<Buf> {
+            None
+        }
+        fn stalled(&self, _: LinkId) {}
+        fn ack_ended(&self, _: LinkId) {}
         fn writable(&self, id: LinkId) {
             self.0.lock().unwrap().send(id).unwrap();
         }
@@ -377,6 +401,7 @@ mod tests {
             header: [0; HEADER_LEN],
             payload: Bytes::from_static(&[0; 1 << 20]),
             fence: false,
+            ack: false,
         };
         let mut sent = 0;
         loop {

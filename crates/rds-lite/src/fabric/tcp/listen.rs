@@ -6,7 +6,7 @@ use crate::proto::Path;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -17,7 +17,8 @@ const BACKLOG: i32 = 64;
 
 /// A thread that accepts connections to one address.
 pub(super) struct Listener {
-    addr: SocketAddr,
+    /// The thread's, to end it.
+    socket: Socket,
     thread: JoinHandle<()>,
 }
 
@@ -33,6 +34,7 @@ impl Listener {
         socket.set_reuse_address(true)?;
         socket.bind(&addr.into())?;
         socket.listen(BACKLOG)?;
+        let own = socket.try_clone()?;
         let config = config.clone();
         let thread = std::thread::Builder::new()
             .name("rds-accept".into())
@@ -48,6 +50,7 @@ impl Listener {
                                 accept(&config, socket, path, &sink, &mut latest);
                             }
                         }
+                        Err(_) if stopped.load(Ordering::SeqCst) => {}
                         Err(error) => {
                             tracing::warn!(%error, "accept failed");
                             // Out of descriptors, most likely: others have to end first.
@@ -56,15 +59,17 @@ impl Listener {
                     }
                 }
             })?;
-        Ok(Self { addr, thread })
+        Ok(Self {
+            socket: own,
+            thread,
+        })
     }
 
-    /// Ends the thread. It sits in accept, so something must come.
-    pub(super) fn stop(self) {
-        let woken = std::net::TcpStream::connect_timeout(&self.addr, Duration::from_secs(1));
-        if woken.is_ok() && self.thread.join().is_err() {
-            tracing::error!("an accepting thread has panicked");
-        }
+    /// Has the thread end. It sits in accept, which fails from now on.
+    pub(super) fn stop(self) -> JoinHandle<()> {
+        // It fails where nobody listens any more: then the thread does not sit there, either.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        self.thread
     }
 }
 

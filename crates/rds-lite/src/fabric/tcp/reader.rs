@@ -1,9 +1,10 @@
 //! One connection: the receiving half.
 
 use super::spin::Spin;
+use super::stall;
 use crate::fabric::{Arrival, ArrivedPayload, Sink};
 use crate::proto::{Buf, LinkId};
-use crate::wire::{HEADER_LEN, MAX_MESSAGE};
+use crate::wire::{HEADER_LEN, Header, MAX_MESSAGE};
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, recv, recvmsg};
 use socket2::Socket;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -23,6 +24,18 @@ pub(super) enum Mode {
     Look,
 }
 
+/// What a read has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Bytes.
+    Something,
+    /// There was nothing to be read.
+    Nothing,
+    /// There is no room for the message that comes next, and the peer will not send it again. Read
+    /// again [after a pause](stall::PAUSE).
+    Stalled,
+}
+
 /// Cuts the stream into messages. It may stop anywhere and go on in another thread.
 pub(super) struct Reader {
     bytes: Box<[u8]>,
@@ -31,6 +44,8 @@ pub(super) struct Reader {
     end: usize,
     /// The last message was a long one.
     bulk: bool,
+    /// The header that comes next waits for a buffer.
+    stalled: bool,
     under_way: Option<UnderWay>,
     arrivals: Vec<Arrival>,
     pub(super) spin: Spin,
@@ -52,22 +67,24 @@ impl Reader {
             start: 0,
             end: 0,
             bulk: false,
+            stalled: false,
             under_way: None,
             arrivals: Vec::new(),
             spin: Spin::default(),
         }
     }
 
-    /// Reads once, and gives the host what has become whole. Says whether anything was read.
+    /// Reads once, and gives the host what has become whole. While it is stalled it only looks whether
+    /// there is room by now.
     pub(super) fn read(
         &mut self,
         socket: &Socket,
         mode: Mode,
         id: LinkId,
         sink: &Weak<dyn Sink>,
-    ) -> io::Result<bool> {
-        if !self.fill(socket, mode)? {
-            return Ok(false);
+    ) -> io::Result<Found> {
+        if !self.stalled && !self.fill(socket, mode)? {
+            return Ok(Found::Nothing);
         }
         // Only now: who waits here keeps no host alive.
         let host = sink.upgrade().ok_or(ErrorKind::NotConnected)?;
@@ -81,10 +98,16 @@ impl Reader {
             let Some(header) = self.next_header() else {
                 break;
             };
-            self.begin(header, id, &host)?;
+            if !self.begin(header, socket, id, &host)? {
+                break;
+            }
         }
         host.frames(id, &mut self.arrivals);
-        Ok(true)
+        Ok(if self.stalled {
+            Found::Stalled
+        } else {
+            Found::Something
+        })
     }
 
     /// Reads at least one byte, unless nothing is there and `mode` is to look.
@@ -141,13 +164,14 @@ impl Reader {
         bytes.first_chunk().copied()
     }
 
-    /// Begins a message with what of it is there.
+    /// Begins a message with what of it is there. `false`: it has to wait.
     fn begin(
         &mut self,
         header: [u8; HEADER_LEN],
+        socket: &Socket,
         id: LinkId,
         host: &Arc<dyn Sink>,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let len = u32::from_be_bytes([16, 17, 18, 19].map(|at| header[at])) as usize;
         self.bulk = len >= BULK;
         if len > MAX_MESSAGE {
@@ -163,10 +187,26 @@ impl Reader {
                 "a message is too long",
             ));
         }
+        let mut buf = host.buffer(&header);
+        let mut waits = false;
+        // A peer that sums its headers sends again what it is not told has arrived.
+        if buf.is_none() && !Header::is_summed(&header) {
+            if stall::has_ended(socket)? {
+                buf = host.buffer_beyond(&header);
+            } else {
+                waits = true;
+            }
+        }
+        if waits && !self.stalled {
+            host.stalled(id);
+        }
+        self.stalled = waits;
+        if waits {
+            return Ok(false);
+        }
         self.start += HEADER_LEN;
         let there = &self.bytes[self.start..self.end];
         let there = &there[..there.len().min(len)];
-        let mut buf = host.buffer(&header);
         if let Some(buf) = &mut buf {
             buf.bytes_mut()[..there.len()].copy_from_slice(there);
         }
@@ -177,7 +217,7 @@ impl Reader {
             got: there.len(),
             buf,
         });
-        Ok(())
+        Ok(true)
     }
 }
 

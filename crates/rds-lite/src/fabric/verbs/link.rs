@@ -18,6 +18,7 @@ const FRAMES_ASLEEP: u32 = 32;
 const FRAME: u64 = 0;
 const TRANSFER: u64 = 1;
 const ATOMIC: u64 = 2;
+const ACK: u64 = 3;
 const KINDS: u32 = 2;
 
 /// A connection.
@@ -102,10 +103,12 @@ impl VerbsLink {
             let more = !sending.queue.is_empty();
             let refused = match next {
                 Transmission::Frame(frame) => {
+                    batch.spare(u32::from(!frame.ack));
                     let taken = sending.send(&mut batch, &frame, more);
                     taken.map_err(|why| (why, Transmission::Frame(frame)))
                 }
                 Transmission::Rdma(work) => {
+                    batch.spare(1);
                     let taken = sending.operate(&mut batch, work);
                     taken.map_err(|(why, work)| (why, Transmission::Rdma(*work)))
                 }
@@ -130,16 +133,39 @@ impl VerbsLink {
         }
         batch.post();
     }
+
+    /// Posts the acknowledgement that waits behind what has no room, if there is one: one at a time is
+    /// under way, and everything else spares room for it.
+    fn push_ack(&self, sending: &mut Sending) {
+        let is_ack =
+            |waits: &Transmission| matches!(waits, Transmission::Frame(frame) if frame.ack);
+        let Some(at) = sending.queue.iter().position(is_ack) else {
+            return;
+        };
+        if let Some(Transmission::Frame(frame)) = sending.queue.remove(at) {
+            let mut batch = self.connection.batch();
+            match sending.send(&mut batch, &frame, false) {
+                Ok(()) => batch.post(),
+                Err(why) => {
+                    drop(batch);
+                    tracing::error!(%why, "an acknowledgement cannot be sent");
+                    self.connection.disconnect();
+                }
+            }
+        }
+    }
 }
 
 impl Sending {
     fn send(&mut self, batch: &mut Batch<'_>, frame: &Frame, more: bool) -> Result<(), Refused> {
         let wakes = !more || self.asleep + 1 >= FRAMES_ASLEEP;
         let mut flags = Flags::empty();
-        flags.set(Flags::SIGNALLED, self.owed);
+        flags.set(Flags::SIGNALLED, self.owed || frame.ack);
         flags.set(Flags::SOLICITED, wakes);
         flags.set(Flags::FENCE, frame.fence);
-        batch.send(FRAME, &frame.header, &frame.payload, flags)?;
+        let name = if frame.ack { ACK } else { FRAME };
+        batch.send(name, &frame.header, &frame.payload, flags)?;
+        // The completion of an acknowledgement tells of what is before it as well as any.
         self.owed = false;
         self.asleep = if wakes { 0 } else { self.asleep + 1 };
         Ok(())
@@ -220,6 +246,9 @@ impl Link for VerbsLink {
             self.push(&mut sending);
             sending.full = !sending.queue.is_empty();
         }
+        if sending.full {
+            self.push_ack(&mut sending);
+        }
         if !sending.ended.is_empty() {
             self.connection.waker().wake();
         }
@@ -236,6 +265,11 @@ fn flushed(transmission: Transmission) -> Option<RdmaDone> {
         Transmission::Rdma(work) => Some(work.end(DoneStatus::Flushed)),
         Transmission::Frame(_) => None,
     }
+}
+
+/// Whether it is the acknowledgement that was under way.
+pub(super) fn is_ack(ended: &Ended) -> bool {
+    ended.id & ((1 << KINDS) - 1) == ACK
 }
 
 /// What the end of a work request says to the host; `None` for a frame.

@@ -41,13 +41,10 @@ impl Listening {
         })
     }
 
-    /// Ends it.
-    pub(super) fn stop(self) {
+    /// Has the thread end.
+    pub(super) fn stop(self) -> JoinHandle<()> {
         self.waker.wake();
-        let own = self.thread.thread().id() == std::thread::current().id();
-        if !own && self.thread.join().is_err() {
-            tracing::error!("an accepting thread has panicked");
-        }
+        self.thread
     }
 }
 

@@ -1,7 +1,7 @@
 //! One connection: the receiving half, which is its thread.
 
 use super::Shared;
-use super::link::{VerbsLink, done};
+use super::link::{VerbsLink, done, is_ack};
 use crate::fabric::{Arrival, ArrivedPayload};
 use crate::proto::{DoneStatus, RdmaDone};
 use crate::wire::HEADER_LEN;
@@ -28,6 +28,8 @@ struct Round {
     breach: bool,
     ended: Vec<RdmaDone>,
     any_ended: bool,
+    /// The acknowledgement that was under way has ended.
+    ack_ended: bool,
     over: Option<Over>,
 }
 
@@ -46,6 +48,7 @@ impl Round {
             }
             Event::Ended(ended) => {
                 self.any_ended = true;
+                self.ack_ended |= is_ack(&ended);
                 self.ended.extend(done(ended));
             }
             Event::Over(over) => self.over = Some(over),
@@ -122,6 +125,9 @@ impl VerbsLink {
         arrivals.clear();
         if round.any_ended && self.go_on() {
             host.writable(self.id);
+        }
+        if round.ack_ended {
+            host.ack_ended(self.id);
         }
         if let Some(over) = round.over {
             tracing::debug!(connection = ?self.connection, %over, "a connection is over");

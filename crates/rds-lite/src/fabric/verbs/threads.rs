@@ -80,15 +80,16 @@ impl Threads {
             .map(drop)
     }
 
-    /// Waits until all have ended, but for the caller, at most `patience`. Says whether they have.
-    pub(super) fn wait(&self, patience: Duration) -> bool {
+    /// Waits until all have ended, but for the caller, at most `patience`. Says how many have not.
+    pub(super) fn wait(&self, patience: Duration) -> usize {
         let running = lock(&self.state.running);
         let own = usize::from(running.ids.contains(&std::thread::current().id()));
         let waited = self
             .state
             .ended
             .wait_timeout_while(running, patience, |running| running.count > own);
-        waited.unwrap_or_else(PoisonError::into_inner).0.count <= own
+        let running = waited.unwrap_or_else(PoisonError::into_inner).0;
+        running.count.saturating_sub(own)
     }
 }
 
@@ -114,9 +115,9 @@ mod tests {
         assert!(!threads.has_room());
         let refused = threads.start("second", || {}).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
-        assert!(!threads.wait(Duration::ZERO));
+        assert_eq!(threads.wait(Duration::ZERO), 1);
         drop(send);
-        assert!(threads.wait(Duration::from_secs(60)));
+        assert_eq!(threads.wait(Duration::from_secs(60)), 0);
         assert!(threads.has_room());
     }
 
@@ -130,7 +131,7 @@ mod tests {
                 send.send(inner.wait(Duration::from_secs(60))).unwrap();
             })
             .unwrap();
-        assert_eq!(receive.recv(), Ok(true));
-        assert!(threads.wait(Duration::from_secs(60)));
+        assert_eq!(receive.recv(), Ok(0));
+        assert_eq!(threads.wait(Duration::from_secs(60)), 0);
     }
 }

@@ -7,6 +7,7 @@ const INFINIBAND: LinkKind = LinkKind {
     greeting: Greeting::Connect,
     fences: true,
     receive_ring: 4,
+    own_ack: true,
     ..KIND
 };
 
@@ -384,4 +385,59 @@ fn a_fenced_read_does_not_wait_here_where_the_fabric_fences() {
         .collect();
     assert!(matches!(out.first(), Some(Transmission::Rdma(_))));
     assert_eq!(fences, [true, false], "the first fragment behind the read");
+}
+
+/// As over RDS/IB: the work request for acknowledgements is one.
+#[test]
+fn one_acknowledgement_is_under_way_and_the_next_carries_the_latest_number() {
+    let (mut core, sock) = alone(|_| {});
+    let now = Time::from_nanos(1);
+    send(&mut core, now, sock, b"hello");
+    let (link, _) = dialled(&mut core).unwrap();
+    assert!(core.opened(now, link, &kernel(Version::V3_1).encode()));
+    headers(&mut core, now, link);
+    let arrive = |core: &mut Core, sequence| {
+        let header = Header {
+            sequence,
+            sport: 7,
+            dport: 7,
+            flags: Flags::ACK_REQUIRED,
+            ..Header::default()
+        };
+        core.frame(now, link, &header.encode(), Payload::Bytes(&[]));
+    };
+    let acks = |core: &mut Core| {
+        let mut out = Vec::new();
+        core.transmit(now, link, &mut out);
+        let acks = out.iter().map(|transmission| match transmission {
+            Transmission::Frame(frame) => {
+                let (header, _) = Header::decode(&frame.header).unwrap();
+                assert_eq!(frame.ack, is_ack(&header));
+                (header.ack, frame.ack)
+            }
+            Transmission::Rdma(work) => panic!("{work:?}"),
+        });
+        acks.collect::<Vec<_>>()
+    };
+    arrive(&mut core, 1);
+    assert_eq!(acks(&mut core), [(1, true)]);
+    arrive(&mut core, 2);
+    arrive(&mut core, 3);
+    assert_eq!(acks(&mut core), [], "one is under way");
+    assert_eq!(core.counters().ib_ack_send_delayed, 2);
+    core.ack_ended(link);
+    assert_eq!(acks(&mut core), [(3, true)]);
+    // It needs none of the room that there is not.
+    core.set_blocked(link, true);
+    core.ack_ended(link);
+    arrive(&mut core, 4);
+    assert_eq!(acks(&mut core), [(4, true)]);
+    // What rides on a message does not go by itself as well.
+    arrive(&mut core, 5);
+    core.set_blocked(link, false);
+    send(&mut core, now, sock, b"more");
+    assert_eq!(acks(&mut core), [(5, false)]);
+    core.ack_ended(link);
+    assert_eq!(acks(&mut core), []);
+    assert_eq!(core.counters().ib_ack_sent, 3);
 }

@@ -10,6 +10,7 @@ const TCP: LinkKind = LinkKind {
     rdma: false,
     fences: false,
     receive_ring: 0,
+    own_ack: false,
     smaller_dials: true,
 };
 
