@@ -115,24 +115,34 @@ pub struct Control {
 }
 
 impl Control {
-    /// Waits for the side that begins; without a bound, for ever.
+    /// Waits for the side that begins, and takes the load that it wants, which can be run. Whoever comes
+    /// and wants none is no reason to stop waiting; the bound is on the time without anybody.
     ///
     /// # Errors
     ///
-    /// [`ControlError`].
-    pub fn accept(addr: SocketAddr, at_most: Option<Duration>) -> Result<Self, ControlError> {
+    /// [`ControlError`]; a load that cannot be run is refused.
+    pub fn accept(
+        addr: SocketAddr,
+        at_most: Option<Duration>,
+    ) -> Result<(Self, Load), ControlError> {
         let listener =
             listen(addr, at_most).map_err(|source| ControlError::Listen { addr, source })?;
-        let (stream, _) = loop {
-            match listener.accept() {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+        loop {
+            let (stream, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if is_late(&error) => return Err(ControlError::Nobody),
-                accepted => break accepted?,
+                Err(error) => return Err(error.into()),
+            };
+            let Some(peer) = peer.as_socket() else {
+                continue;
+            };
+            let mut control = Self::new(stream.into(), peer.ip())?;
+            match control.take_load() {
+                Err(ControlError::Gone | ControlError::Lost(_) | ControlError::NoWord) => {}
+                taken => return taken.map(|load| (control, load)),
             }
-        };
-        let stream = TcpStream::from(stream);
-        let peer = stream.peer_addr()?.ip();
-        Self::new(stream, peer)
+        }
     }
 
     /// Connects from the address that the sockets will have: the other side takes it from here. Tries
@@ -189,12 +199,7 @@ impl Control {
         self.send(&Word::Load(load.clone()))
     }
 
-    /// What the other side wants, which can be run.
-    ///
-    /// # Errors
-    ///
-    /// [`ControlError`]; a load that cannot be run is refused.
-    pub fn take_load(&mut self) -> Result<Load, ControlError> {
+    fn take_load(&mut self) -> Result<Load, ControlError> {
         match self.receive()? {
             Word::Load(load) => match load.check() {
                 Ok(()) => Ok(load),
@@ -392,6 +397,23 @@ mod tests {
         far.refuse(&"\u{1b}[2J".repeat(200));
         let error = control.expect(&Word::Ready).unwrap_err().to_string();
         assert!(!error.contains('\u{1b}') && error.len() < 600, "{error:?}");
+    }
+
+    #[test]
+    fn who_comes_by_and_wants_nothing_is_waited_past() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        drop(listener);
+        let load = Load::default();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| Control::accept(addr, Some(PATIENCE)));
+            let connect = || Control::connect(addr.ip(), addr, 1000, Duration::from_millis(5));
+            drop(connect().unwrap());
+            connect().unwrap().stream.write_all(b"?\n").unwrap();
+            let mut control = connect().unwrap();
+            control.offer(&load).unwrap();
+            assert_eq!(waiting.join().unwrap().unwrap().1, load);
+        });
     }
 
     #[test]

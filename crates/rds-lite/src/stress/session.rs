@@ -31,6 +31,7 @@ pub fn alone(
     reporter: &mut Reporter,
     out: &mut impl Write,
 ) -> io::Result<()> {
+    sides.iter().for_each(Side::begin);
     measure(load, sides, reporter, out, |_| true)?;
     sides.iter().for_each(Side::ask_no_more);
     sides.iter().for_each(Side::drain);
@@ -53,6 +54,7 @@ pub fn lead(
 ) -> Result<(), SessionError> {
     control.send(&Word::Ready)?;
     control.expect(&Word::Ready)?;
+    side.begin();
     let sides = std::slice::from_ref(side);
     // Until the end the other side has nothing to say but that it has failed.
     measure(load, sides, reporter, out, |wait| !control.has_word(wait))?;
@@ -71,7 +73,7 @@ pub fn lead(
     Ok(())
 }
 
-/// Runs a load as the side that has [taken](Control::take_load) it. As [`lead`].
+/// Runs a load as the side that has [taken](Control::accept) it. As [`lead`].
 ///
 /// # Errors
 ///
@@ -85,6 +87,7 @@ pub fn follow(
 ) -> Result<(), SessionError> {
     control.send(&Word::Ready)?;
     control.expect(&Word::Ready)?;
+    side.begin();
     let sides = std::slice::from_ref(side);
     // When it is over the other side says.
     let endless = Load {

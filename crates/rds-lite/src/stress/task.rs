@@ -5,13 +5,14 @@ use super::counts::{Counts, count};
 use super::error::Fault;
 use super::header::{HEADER, Header, Kind, Rdma};
 use super::load::Load;
+use super::side::Signals;
 use super::slots::Peer;
 use bytes::{Bytes, BytesMut};
 use mr_core::{Clock, SystemClock, Time};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// RDMA begins behind this request: the first ones make the connection.
 const RDMA_FROM: u32 = 10;
@@ -22,7 +23,7 @@ pub(super) struct Task<C> {
     peers: Vec<Peer>,
     by_addr: HashMap<SocketAddr, usize>,
     load: Load,
-    sends: bool,
+    asks: bool,
     counts: Arc<Counts>,
     clock: SystemClock,
     /// What is behind the headers, of all tasks.
@@ -36,7 +37,7 @@ impl<C: Carrier> Task<C> {
         carrier: C,
         peers: &[SocketAddr],
         load: &Load,
-        sends: bool,
+        asks: bool,
         counts: Arc<Counts>,
         filler: Bytes,
     ) -> Self {
@@ -48,7 +49,7 @@ impl<C: Carrier> Task<C> {
                 .collect(),
             by_addr: peers.iter().copied().zip(0..).collect(),
             load: load.clone(),
-            sends,
+            asks,
             counts,
             clock: SystemClock::new(),
             filler,
@@ -56,10 +57,17 @@ impl<C: Carrier> Task<C> {
         }
     }
 
-    /// Asks and answers until `end`; asks nothing new after `no_more`.
-    pub(super) fn run(mut self, no_more: &AtomicBool, end: &AtomicBool) {
-        while !end.load(Ordering::SeqCst) {
-            if let Err(fault) = self.round(no_more.load(Ordering::SeqCst)) {
+    /// Answers until the end, and asks between the signals for that.
+    pub(super) fn run(mut self, signals: &Signals) {
+        let mut quiet = false;
+        while !signals.end.load(Ordering::SeqCst) {
+            let no_more = signals.no_more.load(Ordering::SeqCst);
+            if no_more && !quiet {
+                quiet = true;
+                signals.quiet.fetch_add(1, Ordering::SeqCst);
+            }
+            let asks = signals.begin.load(Ordering::SeqCst) && !no_more;
+            if let Err(fault) = self.round(asks) {
                 return self.counts.fail(&fault);
             }
         }
@@ -68,11 +76,11 @@ impl<C: Carrier> Task<C> {
         }
     }
 
-    fn round(&mut self, no_more: bool) -> Result<(), Fault> {
+    fn round(&mut self, asks: bool) -> Result<(), Fault> {
         for (peer, request) in std::mem::take(&mut self.unanswered) {
             self.answer(peer, request)?;
         }
-        if self.sends && !no_more {
+        if self.asks && asks {
             for peer in 0..self.peers.len() {
                 self.ask(peer)?;
             }
@@ -406,7 +414,7 @@ mod tests {
         task.carrier.brings = messages
             .map(|(from, bytes)| (*from, bytes.to_vec()))
             .collect();
-        match task.round(true) {
+        match task.round(false) {
             Ok(()) => format!("{} answers", task.carrier.sent.len()),
             Err(fault) => fault.to_string(),
         }
@@ -504,9 +512,9 @@ mod tests {
                 let bytes = compose(&request(2 * round + at), 100, &filler);
                 task.carrier.brings.push_back((peer(), bytes.to_vec()));
             }
-            task.round(true).unwrap();
+            task.round(false).unwrap();
             task.carrier.full = false;
-            task.round(true).unwrap();
+            task.round(false).unwrap();
         }
         let sent: Vec<u32> = task.carrier.sent.iter().map(|header| header.seq).collect();
         assert_eq!(sent, [1, 2, 3, 4, 5, 6]);

@@ -112,8 +112,8 @@ fn active(
 fn passive(options: &Options, network: FabricName, out: &mut impl Write) -> Result<Verdict> {
     let own = options.flags.receive_address;
     let own = own.context("give -r for this host's address")?;
-    let mut control = Control::accept(SocketAddr::new(own, options.flags.port), None)?;
-    let load = control.take_load()?;
+    let at = SocketAddr::new(own, options.flags.port);
+    let (mut control, load) = Control::accept(at, None)?;
     let peer = control.peer();
     let prepared = options.prepare(network, &load, (own, peer), !load.one_way);
     let (host, side) = prepared.inspect_err(|error| control.refuse(&format!("{error:#}")))?;
