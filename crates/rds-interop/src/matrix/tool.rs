@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// How long a load lasts, without and with memory, which only the later requests move; twice as long, and so on,
 /// where the machine is too slow for that.
-const TIME: Duration = Duration::from_millis(500);
+const TIME: Duration = Duration::from_millis(700);
 const MEMORY_TIME: Duration = Duration::from_millis(1000);
 
 /// Requests under way, so that some are when the first memory is lent.

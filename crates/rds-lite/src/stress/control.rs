@@ -42,15 +42,15 @@ pub(super) enum Word {
     Failed(String),
 }
 
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Word {
+    const fn name(&self) -> &'static str {
+        match self {
             Self::Load(_) => "a load",
             Self::Ready => "ready",
             Self::NoMore => "no more",
             Self::End => "the end",
             Self::Failed(_) => "failure",
-        })
+        }
     }
 }
 
@@ -93,7 +93,7 @@ pub enum ControlError {
     #[error("the other side says {said} rather than {expected}")]
     OtherWord {
         /// What it says.
-        said: String,
+        said: &'static str,
         /// What was to come.
         expected: &'static str,
     },
@@ -210,7 +210,7 @@ impl Control {
             },
             Word::Failed(why) => Err(ControlError::Failed(why)),
             other => Err(ControlError::OtherWord {
-                said: other.to_string(),
+                said: other.name(),
                 expected: "a load",
             }),
         }
@@ -234,14 +234,8 @@ impl Control {
             said if said == *word => Ok(()),
             Word::Failed(why) => Err(ControlError::Failed(why)),
             said => Err(ControlError::OtherWord {
-                said: said.to_string(),
-                expected: match word {
-                    Word::Load(_) => "a load",
-                    Word::Ready => "ready",
-                    Word::NoMore => "no more",
-                    Word::End => "the end",
-                    Word::Failed(_) => "failure",
-                },
+                said: said.name(),
+                expected: word.name(),
             }),
         }
     }

@@ -44,6 +44,11 @@ counts!(
 );
 
 impl Counts {
+    /// Whether anything has come.
+    pub(super) fn has_begun(&self) -> bool {
+        self.received.load(Ordering::Relaxed) > 0
+    }
+
     pub(super) fn outstanding(&self) -> u64 {
         self.outstanding.load(Ordering::SeqCst)
     }

@@ -32,7 +32,7 @@ pub struct Flags {
     /// Tasks per side; each talks to all of the other side
     #[arg(short = 't', long, value_name = "N", default_value_t = 1)]
     pub tasks: u16,
-    /// Seconds to run; 0 for ever
+    /// Seconds to run, from the first message on; 0 for ever
     #[arg(short = 'T', long, value_name = "SEC", value_parser = parse_seconds)]
     pub time: Option<Duration>,
     /// Bytes that each request moves by RDMA; 0 for none

@@ -29,7 +29,7 @@ pub struct Load {
     pub depth: u16,
     /// Tasks per side.
     pub tasks: u16,
-    /// How long it lasts; `None` for ever.
+    /// How long it lasts from the first message on; `None` for ever.
     pub time: Option<Duration>,
     /// Bytes that each request moves by RDMA.
     pub rdma_bytes: usize,

@@ -34,6 +34,8 @@ pub struct Reporter {
     tasks: u16,
     start: Time,
     last: Time,
+    /// What was done before the start.
+    first: Sums,
     sums: Sums,
     cpu_start: f64,
     cpu_last: f64,
@@ -50,13 +52,21 @@ impl Reporter {
             tasks: load.tasks,
             start: Time::ZERO,
             last: Time::ZERO,
+            first: Sums::default(),
             sums: Sums::default(),
             cpu_start: 0.0,
             cpu_last: 0.0,
         }
     }
 
-    pub(super) fn begin(&mut self, now: Time, out: &mut impl Write) -> io::Result<()> {
+    pub(super) fn begin<'a>(
+        &mut self,
+        now: Time,
+        counts: impl Iterator<Item = &'a Counts>,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        counts.for_each(|counts| self.first.add(counts));
+        self.sums = self.first.clone();
         (self.start, self.last) = (now, now);
         self.cpu_start = cpu_seconds();
         self.cpu_last = self.cpu_start;
@@ -102,7 +112,7 @@ impl Reporter {
     ) -> io::Result<()> {
         let seconds = self.last.since(self.start).as_secs_f64();
         let cpu = self.share(self.cpu_last - self.cpu_start, seconds);
-        let row = Row::new(self.tasks, &self.sums, seconds, cpu);
+        let row = Row::new(self.tasks, &self.sums.since(&self.first), seconds, cpu);
         match self.format {
             Format::Text => {
                 if self.quiet {

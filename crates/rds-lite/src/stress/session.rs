@@ -112,7 +112,14 @@ pub fn follow(
     Ok(())
 }
 
-/// Prints a line a second for as long as the load shall run and `go_on`, which may wait, says so.
+/// How long the first message may take before the time runs without it: a connection has to be made.
+const WARM_UP: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether it has come.
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// Prints a line a second for as long as the load shall run, from the first message on, and `go_on`, which may wait,
+/// says so.
 fn measure(
     load: &Load,
     sides: &[Side],
@@ -121,22 +128,31 @@ fn measure(
     mut go_on: impl FnMut(Duration) -> bool,
 ) -> io::Result<()> {
     let clock = SystemClock::new();
-    let start = clock.now();
-    reporter.begin(start, out)?;
-    let second = Duration::from_secs(1);
-    loop {
-        let passed = clock.now().since(start);
-        let left = load.time.map_or(second, |time| time.saturating_sub(passed));
-        let wait = left.min(second);
+    let mut wait_and_go_on = |wait: Duration| {
         let before = clock.now();
         let more = go_on(wait);
         if more {
             std::thread::sleep(wait.saturating_sub(clock.now().since(before)));
         }
+        more
+    };
+    let counts = || sides.iter().map(Side::counts);
+    let begun = clock.now();
+    while !counts().any(|counts| counts.has_begun() || counts.failure().is_some())
+        && clock.now().since(begun) < WARM_UP
+        && wait_and_go_on(GLANCE)
+    {}
+    let start = clock.now();
+    reporter.begin(start, counts(), out)?;
+    let second = Duration::from_secs(1);
+    loop {
+        let passed = clock.now().since(start);
+        let left = load.time.map_or(second, |time| time.saturating_sub(passed));
+        let more = wait_and_go_on(left.min(second));
         let now = clock.now();
         let over = !more || load.time.is_some_and(|time| now.since(start) >= time);
-        reporter.line(now, sides.iter().map(Side::counts), over, out)?;
-        let failed = sides.iter().any(|side| side.counts().failure().is_some());
+        reporter.line(now, counts(), over, out)?;
+        let failed = counts().any(|counts| counts.failure().is_some());
         if over || failed {
             return Ok(());
         }
