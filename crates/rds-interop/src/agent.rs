@@ -4,7 +4,9 @@
 
 mod network;
 mod peer;
+
 mod rdma;
+mod stress;
 mod table;
 
 pub use peer::Peer;
@@ -267,6 +269,9 @@ fn run(shared: &Shared, step: Step) -> Result<Reply> {
             let (endpoint, _) = sockets.get(socket)?;
             let content = endpoint.content(cookie)?;
             Ok(Reply::Content(fingerprint(&content)))
+        }
+        Step::Stress { part, within } => {
+            stress::take_part(&*shared.stack, &part, within).map(Reply::Stressed)
         }
         Step::Restart => {
             sockets.clear()?;

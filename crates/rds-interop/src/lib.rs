@@ -6,7 +6,7 @@
 //! arrives. `cargo xtask hw --interop` runs it in two virtual machines; in a test both agents are
 //! rds-lite, so that the cases themselves are tested everywhere.
 //!
-//! The [`race`] measures both, one beside the other.
+//! [`stress`] is the other side of `rds stress`. The [`race`] measures both, one beside the other.
 
 pub mod agent;
 pub mod kernel;
@@ -15,3 +15,4 @@ pub mod matrix;
 pub mod race;
 pub mod stack;
 pub mod step;
+pub mod stress;

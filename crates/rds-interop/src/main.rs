@@ -7,13 +7,16 @@
 )]
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use rds_interop::agent::{Agent, Peer};
 use rds_interop::kernel::Transport;
 use rds_interop::matrix::{self, Cutter, Outcome, Row, Setup};
 use rds_interop::race;
 use rds_interop::stack::{KernelStack, LiteStack, Stack};
+use rds_interop::stress::{self, Arrival, Part};
+use rds_lite::stress::{Flags, Format, Reporter};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -29,6 +32,8 @@ struct Arguments {
 enum Role {
     /// Drive the kernel's RDS as others say; needs its modules, and root
     Agent(AgentOptions),
+    /// Be the other side of `rds stress`, over the kernel's RDS; needs its modules, and root
+    Stress(StressOptions),
     /// Run the matrix: rds-lite here, an agent of the kernel's RDS there
     Matrix(MatrixOptions),
     /// Answer in races: over the kernel's RDS or rds-lite, as a `race` says; needs root
@@ -42,14 +47,6 @@ struct RaceAgentOptions {
     /// Where to listen for orders; whoever can connect is obeyed
     #[arg(long, value_name = "ADDR:PORT")]
     listen: SocketAddr,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    /// For people
-    Text,
-    /// One JSON object per line
-    Json,
 }
 
 #[derive(Args)]
@@ -90,6 +87,19 @@ struct AgentOptions {
     interface: Option<String>,
 }
 
+/// With -r alone this side waits for a load; with -s it begins one. The flags are those of `rds stress`.
+#[derive(Args)]
+struct StressOptions {
+    /// What carries RDS
+    #[arg(long, value_enum)]
+    transport: Transport,
+    #[command(flatten)]
+    flags: Flags,
+    /// How the report is written
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
 #[derive(Args)]
 struct MatrixOptions {
     /// What carries RDS
@@ -104,6 +114,9 @@ struct MatrixOptions {
     /// The network device whose packets may be lost; needs root
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
+    /// The program `rds`, for the cases that run it
+    #[arg(long, value_name = "PROGRAM")]
+    tool: Option<PathBuf>,
     /// Only the cases whose line contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -112,6 +125,7 @@ struct MatrixOptions {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().role {
         Role::Agent(options) => run_agent(options),
+        Role::Stress(options) => run_stress(&options),
         Role::Matrix(options) => run_matrix(options),
         Role::RaceAgent(options) => race::agent::serve(options.listen).map(|()| ExitCode::FAILURE),
         Role::Race(options) => run_race(&options),
@@ -126,6 +140,31 @@ fn run_agent(options: AgentOptions) -> Result<ExitCode> {
     let stack = KernelStack::new(options.transport)?;
     Agent::start(stack, options.listen, options.interface)?.join();
     Ok(ExitCode::FAILURE)
+}
+
+fn run_stress(options: &StressOptions) -> Result<ExitCode> {
+    let flags = &options.flags;
+    let load = flags.load()?;
+    let part = Part {
+        own: flags
+            .receive_address
+            .context("give -r for this host's address")?,
+        port: flags.port,
+        lead: flags.send_address.map(|peer| (peer, load)),
+    };
+    let arrival = Arrival {
+        wait: None,
+        retries: flags.connect_retries,
+        pause: Duration::from_secs(1),
+    };
+    let reporter = |load: &_| {
+        let quiet = flags.report_summary;
+        Reporter::new(options.format, quiet, flags.report_cpu, load)
+    };
+    let stack = KernelStack::new(options.transport)?;
+    let mut out = std::io::stdout().lock();
+    let failure = stress::take_part(&stack, &part, arrival, reporter, &mut out)?;
+    Ok(failure.map_or(ExitCode::SUCCESS, |_| ExitCode::FAILURE))
 }
 
 fn run_matrix(options: MatrixOptions) -> Result<ExitCode> {
@@ -149,6 +188,7 @@ fn run_matrix(options: MatrixOptions) -> Result<ExitCode> {
         far: (far, options.peer.ip()),
         faulty_network,
         cuts: (options.transport == Transport::Tcp).then_some(Cutter::Far),
+        tool: options.tool,
         only: options.only,
     };
 

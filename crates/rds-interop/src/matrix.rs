@@ -9,6 +9,7 @@ mod faults;
 mod rdma;
 mod remote;
 mod table;
+mod tool;
 mod traffic;
 
 pub use table::{Outcome, Row};
@@ -18,6 +19,7 @@ use crate::kernel::Transport;
 use anyhow::Result;
 use case::{Case, Direction, Needs, Pair, Ports, Side};
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Who takes part, and what can be done to them.
@@ -33,6 +35,8 @@ pub struct Setup {
     pub faulty_network: bool,
     /// Which agent can cut connections.
     pub cuts: Option<Cutter>,
+    /// The program `rds`, to be run on the near agent's machine.
+    pub tool: Option<PathBuf>,
     /// Only cases whose line contains this.
     pub only: Option<String>,
 }
@@ -83,6 +87,9 @@ pub fn run(setup: &Setup, mut look: impl FnMut(&Row)) -> Vec<Row> {
                     let pair = Pair {
                         from,
                         to,
+                        near: near.ip,
+                        transport: setup.transport,
+                        tool: setup.tool.as_deref(),
                         ports: &ports,
                         cutter: match setup.cuts {
                             Some(Cutter::Near) => near.peer,
@@ -107,6 +114,7 @@ fn can(setup: &Setup, case: &Case) -> bool {
         Needs::Nothing => true,
         Needs::FaultyNetwork => setup.faulty_network,
         Needs::Cutter => setup.cuts.is_some(),
+        Needs::Tool => setup.tool.is_some(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The two implementations of RDS, with one face.
 
 mod kernel;
+mod kernel_load;
 mod kernel_rdma;
 mod lite;
 mod lite_rdma;
@@ -11,6 +12,8 @@ pub(crate) use kernel::{load, unload};
 pub use lite::LiteStack;
 pub use rdma::{Arrived, End, Loan, Operation, Rdma};
 
+use crate::kernel::Transport;
+use rds_lite::stress::{Load, Side};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,6 +32,23 @@ pub struct Buffers {
 pub trait Stack: Send + Sync + 'static {
     /// What it is called.
     fn name(&self) -> &'static str;
+
+    /// What carries it.
+    fn transport(&self) -> Transport;
+
+    /// Carries a load of `rds stress`: a task on a socket at each address of `own`, each of which answers
+    /// `peers`, and asks them if `asks`.
+    ///
+    /// # Errors
+    ///
+    /// What the implementation says.
+    fn carry(
+        &self,
+        load: &Load,
+        own: &[SocketAddr],
+        peers: &[SocketAddr],
+        asks: bool,
+    ) -> anyhow::Result<Side>;
 
     /// Binds a socket.
     ///

@@ -2,6 +2,7 @@
 
 use crate::load::{IfCongested, Messages, Order, Receipt, Sent};
 use crate::stack::End;
+use crate::stress::Part;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -127,6 +128,13 @@ pub enum Step {
         /// Which.
         cookie: u64,
     },
+    /// Take part in a load of `rds stress`.
+    Stress {
+        /// As which side.
+        part: Part,
+        /// Milliseconds that the other side may take to be there.
+        within: u64,
+    },
     /// Close all sockets and begin anew.
     Restart,
     /// End all connections under the sockets.
@@ -203,6 +211,8 @@ pub enum Reply {
     Recalled(bool),
     /// Memory has this fingerprint.
     Content(u64),
+    /// A load was carried; its summary, as `rds stress --format json` prints it.
+    Stressed(String),
     /// What was counted.
     Counters(BTreeMap<String, u64>),
     /// It failed.

@@ -40,6 +40,7 @@ fn run(only: Option<&str>) -> Vec<matrix::Row> {
         far: (far, ip(2)),
         faulty_network: false,
         cuts: None,
+        tool: None,
         only: only.map(str::to_owned),
     };
     matrix::run(&setup, |row| println!("{row}"))

@@ -17,6 +17,7 @@ mod host;
 pub mod proto;
 pub mod rdma;
 mod socket;
+pub mod stress;
 pub mod wire;
 
 pub use host::{BuildError, Driving, Host, HostBuilder, ShutdownReport};

@@ -2,6 +2,7 @@
 //! written back as it came.
 
 use mr_fuzz::Fuzz;
+use rds_lite::stress::{self, HEADER, Load};
 use rds_lite::wire::{
     CongestionMap, Ext, ExtArea, HEADER_LEN, Header, HeaderError, MAP_LEN, MAX_MESSAGE, checksum,
 };
@@ -32,6 +33,47 @@ const MAPS: Fuzz<'_> = Fuzz {
     cost: 20,
     most_bytes: |_| MAP_LEN,
     ..HEADERS
+};
+
+const STRESS: Fuzz<'_> = Fuzz {
+    name: "headers of rds stress",
+    corpus: &[concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/corpus/stress-headers"
+    )],
+    words: &["\u{1}", "\u{2}", "\u{3}"],
+    longest: 2 * HEADER,
+    ..HEADERS
+};
+
+const LOADS: Fuzz<'_> = Fuzz {
+    name: "loads",
+    corpus: &[concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/loads")],
+    words: &[
+        "ack_bytes",
+        "req_bytes",
+        "depth",
+        "tasks",
+        "time",
+        "null",
+        "secs",
+        "nanos",
+        "rdma_bytes",
+        "true",
+        "false",
+        "65535",
+        "1048577",
+        "18446744073709551615",
+        "-1",
+        "1e9",
+        "{",
+        "}",
+        ",",
+    ],
+    longest: 1 << 10,
+    cost: 10,
+    // Names and numbers that JSON takes apart.
+    most_bytes: |len| 4 * len + 1024,
 };
 
 #[test]
@@ -93,5 +135,30 @@ fn a_map_has_one_length_and_counts_its_bits() {
             map.set(port, false);
         }
         assert!(map.is_empty());
+    });
+}
+
+#[test]
+fn any_header_of_rds_stress_is_refused_or_written_back_with_what_is_used_of_it() {
+    STRESS.run(|input| match stress::Header::decode(input) {
+        Some(header) => {
+            let bytes = header.encode();
+            assert!(bytes[..4] == input[..4] && bytes[16..20] == input[16..20]);
+            assert!(stress::Header::decode(&bytes) == Some(header));
+        }
+        None => assert!(input.len() < HEADER || !(1..=2).contains(&input[18]) || input[19] > 2),
+    });
+}
+
+#[test]
+fn any_load_is_refused_or_bounded() {
+    LOADS.run(|input| {
+        let load = serde_json::from_slice::<Load>(input);
+        let Some(load) = load.ok().filter(|load| load.check().is_ok()) else {
+            return;
+        };
+        let under_way = usize::from(load.tasks).pow(2) * usize::from(load.depth);
+        assert!(under_way <= 1 << 18 && under_way * load.rdma_bytes <= 1 << 30);
+        assert!(load.buffer_bytes() <= 64 << 20);
     });
 }

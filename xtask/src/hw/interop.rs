@@ -9,6 +9,9 @@ use super::guest::quote;
 /// The member that has both the agent and the matrix.
 const PROGRAM: &str = "rds-interop";
 
+/// The tool of rds-lite, whose users run it against the kernel.
+const TOOL: &str = "rds";
+
 /// What loses packets. Named in full: only root has its directory on the path.
 const TRAFFIC_CONTROL: &str = "/sbin/tc";
 
@@ -32,7 +35,7 @@ pub(super) fn expand(options: &Options, transport: &str) -> Options {
     let matrix = format!(
         "ip addr add {second}/24 dev {INTERFACE} && \
          exec {PROGRAM} matrix --transport {transport} --peer {PEER}:{PORT} \
-         --address {first} --address {second} --interface {INTERFACE} {}",
+         --address {first} --address {second} --interface {INTERFACE} --tool {TOOL} {}",
         only.collect::<String>()
     );
     let agent = format!(
@@ -43,7 +46,7 @@ pub(super) fn expand(options: &Options, transport: &str) -> Options {
         peer_command: Some(agent),
         peer_port: Some(PORT),
         pack: [
-            &[PROGRAM, TRAFFIC_CONTROL].map(str::to_owned)[..],
+            &[PROGRAM, TOOL, TRAFFIC_CONTROL].map(str::to_owned)[..],
             &options.pack,
         ]
         .concat(),

@@ -1,10 +1,11 @@
 //! What a case is, and the list of all.
 
-use super::{congestion, faults, rdma, traffic};
+use super::{congestion, faults, rdma, tool, traffic};
 use crate::agent::Peer;
 use crate::kernel::Transport;
 use anyhow::{Result, bail};
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,11 @@ pub(super) struct Side<'a> {
 pub(super) struct Pair<'a> {
     pub(super) from: Side<'a>,
     pub(super) to: Side<'a>,
+    /// The address of the near agent, which is one of them.
+    pub(super) near: IpAddr,
+    pub(super) transport: Transport,
+    /// The program `rds` on the near agent's machine, for cases that need it.
+    pub(super) tool: Option<&'a Path>,
     pub(super) ports: &'a Ports,
     /// Who can cut connections, for cases that need it.
     pub(super) cutter: &'a Peer,
@@ -90,6 +96,7 @@ pub(super) enum Needs {
     Nothing,
     FaultyNetwork,
     Cutter,
+    Tool,
 }
 
 /// Runs a case. When it passes it may have a remark.
@@ -105,6 +112,7 @@ pub(super) struct Case {
 }
 
 const EACH_WAY: &[Direction] = &[Direction::There, Direction::Back];
+const THERE: &[Direction] = &[Direction::There];
 const BOTH: &[Direction] = &[Direction::Both];
 
 /// All cases of a transport, in the order in which they run.
@@ -183,6 +191,17 @@ pub(super) fn all(transport: Transport) -> Vec<Case> {
     all.extend(network.map(|(name, run)| Case {
         needs: Needs::FaultyNetwork,
         ..case(name, BOTH, 120, run)
+    }));
+    let mut tools = vec![
+        case("rds ping", THERE, 30, tool::ping as Run),
+        case("rds stress, rds info", EACH_WAY, 60, tool::stress),
+    ];
+    if transport == Transport::Verbs {
+        tools.push(case("rds stress -D 64K", EACH_WAY, 60, tool::stress_rdma));
+    }
+    all.extend(tools.into_iter().map(|case| Case {
+        needs: Needs::Tool,
+        ..case
     }));
     all
 }

@@ -1,9 +1,11 @@
 //! The kernel's RDS.
 
+use super::kernel_load::KernelCarrier;
 use super::kernel_rdma::Held;
 use super::{Buffers, Endpoint, Refusal, Stack};
 use crate::kernel::{self, Attachment, Datagram, KernelSocket, Transport};
 use anyhow::{Context, Result, bail};
+use rds_lite::stress::{Load, Side};
 use rds_lite::wire::MAX_MESSAGE;
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,6 +80,27 @@ fn call(line: &[&str]) -> Result<()> {
 impl Stack for KernelStack {
     fn name(&self) -> &'static str {
         "kernel"
+    }
+
+    fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    fn carry(
+        &self,
+        load: &Load,
+        own: &[SocketAddr],
+        peers: &[SocketAddr],
+        asks: bool,
+    ) -> Result<Side> {
+        let bytes = Some(load.buffer_bytes());
+        let mut carriers = Vec::new();
+        for &addr in own {
+            let socket = KernelSocket::bind(addr, self.transport, bytes, bytes);
+            let socket = socket.with_context(|| format!("cannot bind to {addr}"))?;
+            carriers.push(KernelCarrier::new(socket, load));
+        }
+        Ok(Side::start(carriers, peers, load, asks)?)
     }
 
     fn bind(&self, addr: SocketAddr, buffers: Buffers) -> Result<Arc<dyn Endpoint>> {

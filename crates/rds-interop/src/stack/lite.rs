@@ -5,6 +5,7 @@ use crate::kernel::Transport;
 use anyhow::{Result, bail};
 use rds_lite::fabric::tcp::{TcpConfig, TcpFabric};
 use rds_lite::proto::SendError;
+use rds_lite::stress::{LiteCarrier, Load, Side};
 use rds_lite::{Host, RecvError, Socket};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -80,6 +81,27 @@ fn build_on_device(_port: Option<u16>) -> Result<Host> {
 impl Stack for LiteStack {
     fn name(&self) -> &'static str {
         "rds-lite"
+    }
+
+    fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    fn carry(
+        &self,
+        load: &Load,
+        own: &[SocketAddr],
+        peers: &[SocketAddr],
+        asks: bool,
+    ) -> Result<Side> {
+        let mut carriers = Vec::new();
+        for &addr in own {
+            let socket = self.host().bind(addr)?;
+            socket.set_send_buffer(load.buffer_bytes());
+            socket.set_receive_buffer(load.buffer_bytes());
+            carriers.push(LiteCarrier::new(socket, load));
+        }
+        Ok(Side::start(carriers, peers, load, asks)?)
     }
 
     fn bind(&self, addr: SocketAddr, buffers: Buffers) -> Result<Arc<dyn Endpoint>> {

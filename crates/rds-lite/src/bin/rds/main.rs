@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let mut out = io::stdout().lock();
     let outcome = match arguments.tool {
         Tool::Ping(options) => ping::run(&options, &mut out),
-        Tool::Stress(options) => stress::run(options, &mut out),
+        Tool::Stress(options) => stress::run(&options, &mut out),
         Tool::Info(options) => info::run(&options, &mut out),
     };
     match outcome {

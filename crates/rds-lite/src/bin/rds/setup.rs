@@ -10,9 +10,9 @@ use rds_lite::fabric::mock::MockNetwork;
 use rds_lite::fabric::tcp::{TcpConfig, TcpFabric};
 use rds_lite::proto::Config;
 use rds_lite::rdma::PoolRegions;
+pub(crate) use rds_lite::stress::{Format, parse_seconds};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What carries the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -23,15 +23,6 @@ pub(crate) enum FabricName {
     Tcp,
     /// RDS over an RDMA device, with RDMA
     Verbs,
-}
-
-/// How output is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// For people
-    Text,
-    /// One JSON object per line
-    Json,
 }
 
 /// What all tools have in common.
@@ -166,28 +157,4 @@ pub(crate) fn own_address(named: Option<IpAddr>, peer: IpAddr) -> Result<IpAddr>
         }
         (true, _) => bail!("{peer} is this host: name another of its addresses with -r or -I"),
     }
-}
-
-/// A size as users of rds-tools write it: with K, M or G.
-pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
-    let (digits, scale) = match text.as_bytes().last() {
-        Some(b'K' | b'k') => (&text[..text.len() - 1], 1 << 10),
-        Some(b'M' | b'm') => (&text[..text.len() - 1], 1 << 20),
-        Some(b'G' | b'g') => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1),
-    };
-    let number: usize = digits
-        .parse()
-        .map_err(|_| format!("{text} is no size: give a number, with K, M or G if you like"))?;
-    number
-        .checked_mul(scale)
-        .ok_or_else(|| format!("{text} is too large"))
-}
-
-/// A time in seconds, with decimals.
-pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| format!("{text} is no number of seconds"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| format!("{text}: {error}"))
 }

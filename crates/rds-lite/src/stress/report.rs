@@ -1,56 +1,79 @@
 //! Columns and units of rds-stress.
 
-use super::task::{Counts, Sums};
-use super::{Load, Options, Side};
-use crate::setup::Format;
-use crate::snapshot;
-use anyhow::Result;
+use super::counts::{Counts, Sums};
+use super::load::Load;
 use mr_core::Time;
-use serde_json::{Value, json};
-use std::io::Write;
+use serde_json::{Map, Value, json};
+use std::io::{self, Write};
 
-/// What the whole run came to.
-pub(super) struct Totals {
-    sums: Sums,
-    seconds: f64,
-    cpu: f64,
+/// How output is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people
+    Text,
+    /// One JSON object per line
+    Json,
 }
 
-/// Prints a line per interval.
-pub(super) struct Reporter {
+/// What a summary says beside the figures.
+#[derive(Clone, Debug, Default)]
+pub struct Remarks {
+    /// Lines of text.
+    pub lines: Vec<String>,
+    /// The same as fields.
+    pub fields: Map<String, Value>,
+    /// What is right beside the messages, if all is.
+    pub also_right: &'static str,
+}
+
+/// Prints a line per interval, and a summary.
+pub struct Reporter {
     format: Format,
     quiet: bool,
     measures_cpu: bool,
     tasks: u16,
     start: Time,
     last: Time,
-    before: Sums,
+    /// What was done before the start.
+    first: Sums,
+    sums: Sums,
     cpu_start: f64,
     cpu_last: f64,
 }
 
 impl Reporter {
-    pub(super) fn new(options: &Options, load: &Load, now: Time) -> Self {
-        let cpu = cpu_seconds();
+    /// Of tasks as `load` has them. `quiet`: only the summary.
+    #[must_use]
+    pub fn new(format: Format, quiet: bool, measures_cpu: bool, load: &Load) -> Self {
         Self {
-            format: options.common.format,
-            quiet: options.report_summary,
-            measures_cpu: options.report_cpu,
+            format,
+            quiet,
+            measures_cpu,
             tasks: load.tasks,
-            start: now,
-            last: now,
-            before: Sums::default(),
-            cpu_start: cpu,
-            cpu_last: cpu,
+            start: Time::ZERO,
+            last: Time::ZERO,
+            first: Sums::default(),
+            sums: Sums::default(),
+            cpu_start: 0.0,
+            cpu_last: 0.0,
         }
     }
 
-    pub(super) fn begin(&self, out: &mut impl Write) -> Result<()> {
+    pub(super) fn begin<'a>(
+        &mut self,
+        now: Time,
+        counts: impl Iterator<Item = &'a Counts>,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        counts.for_each(|counts| self.first.add(counts));
+        self.sums = self.first.clone();
+        (self.start, self.last) = (now, now);
+        self.cpu_start = cpu_seconds();
+        self.cpu_last = self.cpu_start;
         if self.format == Format::Text && !self.quiet {
             heading(out)?;
         }
-        out.flush()?;
-        Ok(())
+        out.flush()
     }
 
     pub(super) fn line<'a>(
@@ -59,7 +82,7 @@ impl Reporter {
         counts: impl Iterator<Item = &'a Counts>,
         last: bool,
         out: &mut impl Write,
-    ) -> Result<()> {
+    ) -> io::Result<()> {
         let mut sums = Sums::default();
         counts.for_each(|counts| sums.add(counts));
         let seconds = now.since(self.last).as_secs_f64();
@@ -68,21 +91,58 @@ impl Reporter {
         // The rest of an interval at the end says little.
         let short = last && seconds < 0.5;
         if !self.quiet && !short {
-            let row = Row::new(self.tasks, &sums.since(&self.before), seconds, share);
+            let row = Row::new(self.tasks, &sums.since(&self.sums), seconds, share);
             row.write(self.format, "interval", out)?;
         }
-        (self.last, self.before, self.cpu_last) = (now, sums, cpu);
-        out.flush()?;
-        Ok(())
+        (self.last, self.sums, self.cpu_last) = (now, sums, cpu);
+        out.flush()
     }
 
-    pub(super) fn totals(&self) -> Totals {
+    /// The summary, and what was wrong.
+    ///
+    /// # Errors
+    ///
+    /// It could not be written.
+    pub fn end(
+        &self,
+        load: &Load,
+        failures: &[String],
+        remarks: &Remarks,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
         let seconds = self.last.since(self.start).as_secs_f64();
-        Totals {
-            sums: self.before.clone(),
-            seconds,
-            cpu: self.share(self.cpu_last - self.cpu_start, seconds),
+        let cpu = self.share(self.cpu_last - self.cpu_start, seconds);
+        let row = Row::new(self.tasks, &self.sums.since(&self.first), seconds, cpu);
+        match self.format {
+            Format::Text => {
+                if self.quiet {
+                    heading(out)?;
+                } else {
+                    writeln!(out, "{}", "-".repeat(75))?;
+                }
+                row.write(Format::Text, "average", out)?;
+                for line in &remarks.lines {
+                    writeln!(out, "{line}")?;
+                }
+                for failure in failures {
+                    writeln!(out, "FAILED: {failure}")?;
+                }
+                if failures.is_empty() && load.verify {
+                    let (verified, also) = (self.sums.received, remarks.also_right);
+                    writeln!(out, "{verified} messages verified{also}")?;
+                }
+            }
+            Format::Json => {
+                let mut summary = row.json("average");
+                summary["verified"] = json!(load.verify);
+                summary["failures"] = json!(failures);
+                for (name, value) in &remarks.fields {
+                    summary[name] = value.clone();
+                }
+                writeln!(out, "{summary}")?;
+            }
         }
+        out.flush()
     }
 
     /// CPU time over all processors in per cent; −1 if it is not measured.
@@ -126,7 +186,7 @@ impl Row {
         }
     }
 
-    fn write(&self, format: Format, kind: &str, out: &mut impl Write) -> Result<()> {
+    fn write(&self, format: Format, kind: &str, out: &mut impl Write) -> io::Result<()> {
         match format {
             Format::Text => {
                 let average = if kind == "average" { " (average)" } else { "" };
@@ -165,81 +225,12 @@ impl Row {
     }
 }
 
-fn heading(out: &mut impl Write) -> Result<()> {
+fn heading(out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "{:>4} {:>6} {:>6} {:>10} {:>10} {:>10} {:>7} {:>8} {:>5}",
         "tsks", "tx/s", "rx/s", "tx+rx K/s", "mbi K/s", "mbo K/s", "tx us/c", "rtt us", "cpu %"
-    )?;
-    Ok(())
-}
-
-/// The summary, what the pools were exposed to, and what was wrong.
-pub(super) fn end(
-    options: &Options,
-    load: &Load,
-    totals: &Totals,
-    sides: &[Side],
-    failures: &[String],
-    out: &mut impl Write,
-) -> Result<()> {
-    let row = Row::new(load.tasks, &totals.sums, totals.seconds, totals.cpu);
-    match options.common.format {
-        Format::Text => {
-            if options.report_summary {
-                heading(out)?;
-            } else {
-                writeln!(out, "{}", "-".repeat(75))?;
-            }
-            row.write(Format::Text, "average", out)?;
-            if load.rdma_bytes > 0 {
-                writeln!(out, "policy {}", options.pool.policy)?;
-                for side in sides {
-                    exposure(side, out)?;
-                }
-            }
-            for failure in failures {
-                writeln!(out, "FAILED: {failure}")?;
-            }
-            if failures.is_empty() && load.verify {
-                let verified = totals.sums.received;
-                writeln!(
-                    out,
-                    "{verified} messages verified, no key came back while stale"
-                )?;
-            }
-        }
-        Format::Json => {
-            let mut summary = row.json("average");
-            summary["policy"] = json!(options.pool.policy.to_string());
-            summary["verified"] = json!(load.verify);
-            summary["failures"] = json!(failures);
-            summary["pools"] = sides
-                .iter()
-                .map(|side| snapshot::pool(&side.host))
-                .collect();
-            writeln!(out, "{summary}")?;
-        }
-    }
-    out.flush()?;
-    Ok(())
-}
-
-fn exposure(side: &Side, out: &mut impl Write) -> Result<()> {
-    let Some(stats) = side.host.pool_stats() else {
-        return Ok(());
-    };
-    writeln!(
-        out,
-        "pool: {} leases, {} flushes of {:.1} regions; exposure: longest {:?}, at most {} stale keys, {:.6} key-seconds",
-        stats.leases,
-        stats.flushes,
-        stats.regions_per_flush(),
-        stats.exposure.longest,
-        stats.peak_stale.keys,
-        stats.exposure.key_seconds,
-    )?;
-    Ok(())
+    )
 }
 
 /// CPU seconds of this process so far; 0 where the system does not tell.

@@ -2,7 +2,6 @@
 
 use super::header::Rdma;
 use mr_core::Time;
-use rds_lite::Cookie;
 use std::net::SocketAddr;
 
 /// A request under way.
@@ -10,8 +9,8 @@ use std::net::SocketAddr;
 pub(super) struct Slot {
     pub(super) seq: u32,
     pub(super) sent: Time,
-    /// The memory that the answerer was given.
-    pub(super) lent: Option<Cookie>,
+    /// The cookie of the memory that the answerer was given.
+    pub(super) lent: Option<u64>,
     pub(super) rdma: Rdma,
     pub(super) busy: bool,
 }
@@ -23,6 +22,8 @@ pub(super) struct Peer {
     pub(super) next_seq: u32,
     /// The number of its next request.
     pub(super) expected: u32,
+    /// Its requests that have no answer yet.
+    pub(super) unanswered: u16,
     /// It has said that it is congested, and not yet that it is not.
     pub(super) congested: bool,
 }
@@ -41,6 +42,7 @@ impl Peer {
             slots: vec![slot; usize::from(depth)],
             next_seq: 1,
             expected: 1,
+            unanswered: 0,
             congested: false,
         }
     }
