@@ -9,7 +9,7 @@ mod rdma;
 pub use kernel::KernelStack;
 pub(crate) use kernel::{load, unload};
 pub use lite::LiteStack;
-pub use rdma::{Arrived, End, Loan, Operation, Rdma};
+pub use rdma::{Arrived, End, Loan, Operation, Rdma, Term};
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

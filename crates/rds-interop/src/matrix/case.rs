@@ -1,8 +1,9 @@
 //! What a case is, and the list of all.
 
-use super::{congestion, faults, rdma, traffic};
+use super::{congestion, faults, rdma, streams, traffic};
 use crate::agent::Peer;
 use crate::kernel::Transport;
+use crate::stack::KernelStack;
 use anyhow::{Result, bail};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -34,6 +35,12 @@ impl<'a> Pair<'a> {
             to: self.from,
             ..*self
         }
+    }
+
+    /// Whether the kernel has the memory that is lent. It ends no connection before all that was lent through
+    /// it is back, and makes no other meanwhile.
+    pub(super) fn kernel_lends(&self) -> bool {
+        self.to.peer.name == KernelStack::NAME
     }
 
     /// The time that is left.
@@ -105,17 +112,22 @@ pub(super) struct Case {
 }
 
 const EACH_WAY: &[Direction] = &[Direction::There, Direction::Back];
+/// Where the kernel must not be the one that suffers.
+const TO_KERNEL: &[Direction] = &[Direction::There];
 const BOTH: &[Direction] = &[Direction::Both];
 
-/// All cases of a transport, in the order in which they run.
-pub(super) fn all(transport: Transport) -> Vec<Case> {
-    let case = |name, directions, seconds, run| Case {
+fn case(name: &'static str, directions: &'static [Direction], seconds: u64, run: Run) -> Case {
+    Case {
         name,
         directions,
         needs: Needs::Nothing,
         bound: Duration::from_secs(seconds),
         run,
-    };
+    }
+}
+
+/// All cases of a transport, in the order in which they run.
+pub(super) fn all(transport: Transport) -> Vec<Case> {
     let mut all = vec![
         case("first contact", EACH_WAY, 60, faults::first_contact as Run),
         case("ping", EACH_WAY, 30, traffic::pings),
@@ -127,29 +139,13 @@ pub(super) fn all(transport: Transport) -> Vec<Case> {
         case("receiver restarts", EACH_WAY, 90, faults::receiver_restarts),
         case("sender restarts", EACH_WAY, 90, faults::sender_restarts),
     ];
-    all.push(Case {
-        needs: Needs::Cutter,
-        ..case("connection cut", EACH_WAY, 90, faults::connection_cut)
+    all.extend(match transport {
+        Transport::Tcp => vec![Case {
+            needs: Needs::Cutter,
+            ..case("connection cut", EACH_WAY, 90, faults::connection_cut)
+        }],
+        Transport::Verbs => over_verbs(),
     });
-    if transport == Transport::Verbs {
-        all.extend([
-            case("RDMA write", EACH_WAY, 60, rdma::writes as Run),
-            case("RDMA read", EACH_WAY, 60, rdma::reads),
-            case("RDMA at any offset", EACH_WAY, 60, rdma::any_offset),
-            case("RDMA use-once", EACH_WAY, 60, rdma::use_once),
-            case("RDMA with a dead key", EACH_WAY, 120, rdma::dead_key),
-            case("RDMA, owner restarts", EACH_WAY, 120, rdma::owner_restarts),
-        ]);
-        all.push(Case {
-            needs: Needs::FaultyNetwork,
-            ..case(
-                "RDMA, 1 % of packets lost",
-                EACH_WAY,
-                120,
-                rdma::over_losses,
-            )
-        });
-    }
     let network: [(_, Run); 6] = [
         ("0.1 % of packets lost", |pair| {
             faults::network(pair, faults::LOST[0])
@@ -173,6 +169,60 @@ pub(super) fn all(transport: Transport) -> Vec<Case> {
     all.extend(network.map(|(name, run)| Case {
         needs: Needs::FaultyNetwork,
         ..case(name, BOTH, 120, run)
+    }));
+    all
+}
+
+/// Cases with memory, and those that need it.
+fn over_verbs() -> Vec<Case> {
+    let mut all = vec![
+        case(
+            "connection cut",
+            EACH_WAY,
+            120,
+            streams::datagrams_cut as Run,
+        ),
+        case("RDMA write", EACH_WAY, 60, rdma::writes),
+        case("RDMA read", EACH_WAY, 60, rdma::reads),
+        case("RDMA at any offset", EACH_WAY, 60, rdma::any_offset),
+        case("RDMA use-once", EACH_WAY, 60, rdma::use_once),
+        case("RDMA, use kills", EACH_WAY, 120, rdma::use_kills),
+        case("RDMA with a dead key", EACH_WAY, 120, rdma::dead_key),
+        case("RDMA mixed, depth 8", EACH_WAY, 120, streams::mixed),
+        case("RDMA, owner restarts", EACH_WAY, 120, rdma::owner_restarts),
+        case(
+            "RDMA x 8, owner restarts",
+            EACH_WAY,
+            120,
+            streams::owner_restarts,
+        ),
+        case(
+            "RDMA x 8, user restarts",
+            EACH_WAY,
+            120,
+            streams::user_restarts,
+        ),
+        case("RDMA x 8, cut", EACH_WAY, 120, streams::cut),
+    ];
+    let network: [(_, _, Run); 6] = [
+        ("3 s of silence", EACH_WAY, streams::datagrams_outage),
+        ("RDMA x 8, 3 s of silence", TO_KERNEL, streams::outage),
+        ("RDMA, 0.1 % lost", EACH_WAY, |pair| {
+            rdma::over_faults(pair, faults::LOST[0])
+        }),
+        ("RDMA, 1 % lost", EACH_WAY, |pair| {
+            rdma::over_faults(pair, faults::LOST[1])
+        }),
+        ("RDMA, 1 % doubled", EACH_WAY, |pair| {
+            rdma::over_faults(pair, faults::DOUBLED[1])
+        }),
+        ("RDMA, 1 % reordered", EACH_WAY, |pair| {
+            rdma::over_faults(pair, faults::REORDERED[1])
+        }),
+    ];
+    all.extend(network.map(|(name, directions, run)| Case {
+        needs: Needs::FaultyNetwork,
+        ..case(name, directions, 120, run)
     }));
     all
 }

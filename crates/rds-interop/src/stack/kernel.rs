@@ -31,6 +31,9 @@ pub struct KernelStack {
 }
 
 impl KernelStack {
+    /// What it is called.
+    pub const NAME: &str = "kernel";
+
     /// The kernel's RDS, whose modules are loaded first. Also raises the system's bounds on buffers.
     ///
     /// # Errors
@@ -77,7 +80,7 @@ fn call(line: &[&str]) -> Result<()> {
 
 impl Stack for KernelStack {
     fn name(&self) -> &'static str {
-        "kernel"
+        Self::NAME
     }
 
     fn bind(&self, addr: SocketAddr, buffers: Buffers) -> Result<Arc<dyn Endpoint>> {
