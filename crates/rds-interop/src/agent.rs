@@ -4,8 +4,8 @@
 
 mod network;
 mod peer;
-
 mod rdma;
+mod stream;
 mod stress;
 mod table;
 
@@ -163,6 +163,11 @@ fn deadline(within: u64) -> Instant {
     Instant::now() + Duration::from_millis(within).min(LONGEST)
 }
 
+fn interface(shared: &Shared) -> Result<&str> {
+    let interface = shared.interface.as_deref();
+    interface.context("this agent was not given a network device")
+}
+
 fn run(shared: &Shared, step: Step) -> Result<Reply> {
     let sockets = &shared.sockets;
     match step {
@@ -225,13 +230,13 @@ fn run(shared: &Shared, step: Step) -> Result<Reply> {
             seed,
             len,
             skew,
-            use_once,
+            term,
         } => {
             if len > MAX_MESSAGE || skew > MAX_MESSAGE {
                 bail!("no operation moves so much");
             }
             let (endpoint, _) = sockets.get(socket)?;
-            rdma::lend(&*endpoint, to, (seed, len), (skew, use_once))
+            rdma::lend(&*endpoint, to, (seed, len), (skew, term))
         }
         Step::Borrow {
             socket,
@@ -261,6 +266,23 @@ fn run(shared: &Shared, step: Step) -> Result<Reply> {
             let (endpoint, closed) = sockets.get(socket)?;
             rdma::hear(&*endpoint, token, deadline(within), &closed)
         }
+        Step::Stream {
+            socket,
+            to,
+            stream,
+            within,
+        } => {
+            let (endpoint, closed) = sockets.get(socket)?;
+            stream::run(&*endpoint, to, &stream, deadline(within), &closed)
+        }
+        Step::Follow {
+            socket,
+            stream,
+            within,
+        } => {
+            let (endpoint, closed) = sockets.get(socket)?;
+            stream::follow(&*endpoint, &stream, deadline(within), &closed)
+        }
         Step::Recall { socket, cookie } => {
             let (endpoint, _) = sockets.get(socket)?;
             endpoint.recall(cookie).map(Reply::Recalled)
@@ -280,11 +302,9 @@ fn run(shared: &Shared, step: Step) -> Result<Reply> {
         }
         Step::Cut => shared.stack.cut().map(|()| Reply::Done),
         Step::Counters => shared.stack.counters().map(Reply::Counters),
-        Step::Network { fault } => {
-            let Some(interface) = &shared.interface else {
-                bail!("this agent was not given a network device");
-            };
-            network::set(interface, fault).map(|()| Reply::Done)
+        Step::Network { fault } => network::set(interface(shared)?, fault).map(|()| Reply::Done),
+        Step::Outage { millis } => {
+            network::outage(interface(shared)?, Duration::from_millis(millis)).map(|()| Reply::Done)
         }
     }
 }

@@ -179,7 +179,7 @@ fn run_matrix(options: MatrixOptions) -> Result<ExitCode> {
         addr: agent.addr(),
     };
     let far = Peer {
-        name: "kernel",
+        name: KernelStack::NAME,
         addr: options.peer,
     };
     let setup = Setup {

@@ -6,8 +6,10 @@
 mod case;
 mod congestion;
 mod faults;
+mod loan;
 mod rdma;
 mod remote;
+mod streams;
 mod table;
 mod tool;
 mod traffic;

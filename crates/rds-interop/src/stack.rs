@@ -10,7 +10,7 @@ mod rdma;
 pub use kernel::KernelStack;
 pub(crate) use kernel::{load, unload};
 pub use lite::LiteStack;
-pub use rdma::{Arrived, End, Loan, Operation, Rdma};
+pub use rdma::{Arrived, End, Loan, Operation, Rdma, Term};
 
 use crate::kernel::Transport;
 use rds_lite::stress::{Load, Side};

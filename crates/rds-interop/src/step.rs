@@ -1,7 +1,7 @@
 //! What an agent can be told to do, and what it answers: one line of JSON each.
 
-use crate::load::{IfCongested, Messages, Order, Receipt, Sent};
-use crate::stack::End;
+use crate::load::{Heard, IfCongested, Messages, Order, Receipt, Sent, Stream, Streamed};
+use crate::stack::{End, Term};
 use crate::stress::Part;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -82,8 +82,8 @@ pub enum Step {
         len: usize,
         /// Where in a page it begins, if the stack lets one choose.
         skew: usize,
-        /// It ends with its first use.
-        use_once: bool,
+        /// What ends the loan.
+        term: Term,
     },
     /// Wait for the cookie of memory whose content is made from `seed`.
     Borrow {
@@ -114,6 +114,26 @@ pub enum Step {
         /// Milliseconds until it gives up.
         within: u64,
     },
+    /// Do operations until one does not succeed, and wait for the end of all that were begun.
+    Stream {
+        /// By which.
+        socket: u32,
+        /// Whose memory.
+        to: SocketAddr,
+        /// Which.
+        stream: Stream,
+        /// Milliseconds until it gives up.
+        within: u64,
+    },
+    /// Wait for the messages behind operations, up to the one that says that it was the last.
+    Follow {
+        /// At which.
+        socket: u32,
+        /// Which.
+        stream: Stream,
+        /// Milliseconds until it gives up.
+        within: u64,
+    },
     /// End a loan; its key is dead afterwards.
     Recall {
         /// Of which.
@@ -139,6 +159,11 @@ pub enum Step {
     Restart,
     /// End all connections under the sockets.
     Cut,
+    /// Let nothing out of the machine for so many milliseconds.
+    Outage {
+        /// How long.
+        millis: u64,
+    },
     /// Tell what was counted.
     Counters,
     /// Have the network misbehave, or no longer.
@@ -203,10 +228,16 @@ pub enum Reply {
     Received(Vec<(SocketAddr, Receipt)>),
     /// All pings were answered; the slowest took so many microseconds.
     Pinged(u64),
+    /// What was waited for has not come.
+    Nothing,
     /// Memory was lent by this cookie.
     Lent(u64),
     /// An operation has ended so, with local memory of this fingerprint.
     Ended(End, u64),
+    /// So operations have ended.
+    Streamed(Streamed),
+    /// So many messages have come behind operations.
+    Heard(Heard),
     /// A loan was ended; or a use had ended it before.
     Recalled(bool),
     /// Memory has this fingerprint.

@@ -3,9 +3,20 @@
 use crate::step::NetworkFault;
 use anyhow::{Context, Result, bail};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// What the others wait while some overtake them.
 const DELAY: &str = "2ms";
+
+/// The longest that nothing leaves the machine: whoever gives orders must not give up meanwhile.
+const LONGEST_OUTAGE: Duration = Duration::from_secs(10);
+
+/// Lets nothing out for so long.
+pub(super) fn outage(interface: &str, time: Duration) -> Result<()> {
+    set(interface, Some(NetworkFault::Loss(1000)))?;
+    std::thread::sleep(time.min(LONGEST_OUTAGE));
+    set(interface, None)
+}
 
 pub(super) fn set(interface: &str, fault: Option<NetworkFault>) -> Result<()> {
     let mut line = vec!["qdisc"];

@@ -1,7 +1,7 @@
 //! Steps with memory.
 
 use crate::load::{content, fingerprint};
-use crate::stack::{Arrived, End, Endpoint, Loan, Operation};
+use crate::stack::{Arrived, End, Endpoint, Loan, Operation, Term};
 use crate::step::{Reply, Transfer};
 use anyhow::{Result, bail};
 use std::net::SocketAddr;
@@ -9,18 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The longest wait between two looks at the clock.
-const GLANCE: Duration = Duration::from_millis(20);
+pub(super) const GLANCE: Duration = Duration::from_millis(20);
 
 pub(super) fn lend(
     endpoint: &dyn Endpoint,
     to: SocketAddr,
     (seed, len): (u64, usize),
-    (skew, use_once): (usize, bool),
+    (skew, term): (usize, Term),
 ) -> Result<Reply> {
     let loan = Loan {
         content: content(seed, len),
         skew,
-        use_once,
+        term,
     };
     let message = seed.to_be_bytes();
     endpoint.lend(loan, &message, to).map(Reply::Lent)
@@ -34,8 +34,9 @@ pub(super) fn borrow(
     closed: &AtomicBool,
 ) -> Result<Reply> {
     match message(endpoint, seed, deadline, closed)? {
-        Some(cookie) => Ok(Reply::Lent(cookie)),
-        None => bail!("a message without its cookie"),
+        Some(Some(cookie)) => Ok(Reply::Lent(cookie)),
+        Some(None) => bail!("a message without its cookie"),
+        None => Ok(Reply::Nothing),
     }
 }
 
@@ -46,25 +47,29 @@ pub(super) fn hear(
     deadline: Instant,
     closed: &AtomicBool,
 ) -> Result<Reply> {
-    message(endpoint, token, deadline, closed).map(|_| Reply::Done)
+    match message(endpoint, token, deadline, closed)? {
+        Some(_) => Ok(Reply::Done),
+        None => Ok(Reply::Nothing),
+    }
 }
 
+/// The message of this number, of which there is the cookie that came with it.
 fn message(
     endpoint: &dyn Endpoint,
     number: u64,
     deadline: Instant,
     closed: &AtomicBool,
-) -> Result<Option<u64>> {
+) -> Result<Option<Option<u64>>> {
     while Instant::now() < deadline && !closed.load(Ordering::SeqCst) {
         match endpoint.next(GLANCE)? {
             Some(Arrived::Message {
                 payload, cookie, ..
-            }) if payload == number.to_be_bytes() => return Ok(cookie),
+            }) if payload == number.to_be_bytes() => return Ok(Some(cookie)),
             Some(other) => bail!("message {number} was to come, and not {}", shown(&other)),
             None => {}
         }
     }
-    bail!("message {number} has not come");
+    Ok(None)
 }
 
 /// Does an operation, and waits for its end.
@@ -102,10 +107,10 @@ pub(super) fn transfer(
             None => {}
         }
     }
-    bail!("operation {token} has not ended");
+    Ok(Reply::Ended(End::NotYet, 0))
 }
 
-fn shown(arrived: &Arrived) -> String {
+pub(super) fn shown(arrived: &Arrived) -> String {
     match arrived {
         Arrived::Message { payload, from, .. } => {
             format!("a message of {} bytes from {from}", payload.len())

@@ -1,8 +1,9 @@
 //! What a case is, and the list of all.
 
-use super::{congestion, faults, rdma, tool, traffic};
+use super::{congestion, faults, rdma, streams, tool, traffic};
 use crate::agent::Peer;
 use crate::kernel::Transport;
+use crate::stack::KernelStack;
 use anyhow::{Result, bail};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -40,6 +41,12 @@ impl<'a> Pair<'a> {
             to: self.from,
             ..*self
         }
+    }
+
+    /// Whether the kernel has the memory that is lent. It ends no connection before all that was lent through
+    /// it is back, and makes no other meanwhile.
+    pub(super) fn kernel_lends(&self) -> bool {
+        self.to.peer.name == KernelStack::NAME
     }
 
     /// The time that is left.
@@ -112,18 +119,22 @@ pub(super) struct Case {
 }
 
 const EACH_WAY: &[Direction] = &[Direction::There, Direction::Back];
-const THERE: &[Direction] = &[Direction::There];
+const TO_KERNEL: &[Direction] = &[Direction::There];
+const TO_LITE: &[Direction] = &[Direction::Back];
 const BOTH: &[Direction] = &[Direction::Both];
 
-/// All cases of a transport, in the order in which they run.
-pub(super) fn all(transport: Transport) -> Vec<Case> {
-    let case = |name, directions, seconds, run| Case {
+fn case(name: &'static str, directions: &'static [Direction], seconds: u64, run: Run) -> Case {
+    Case {
         name,
         directions,
         needs: Needs::Nothing,
         bound: Duration::from_secs(seconds),
         run,
-    };
+    }
+}
+
+/// All cases of a transport, in the order in which they run.
+pub(super) fn all(transport: Transport) -> Vec<Case> {
     let mut all = vec![
         case("first contact", EACH_WAY, 60, faults::first_contact as Run),
         case("ping", EACH_WAY, 30, traffic::pings),
@@ -135,39 +146,10 @@ pub(super) fn all(transport: Transport) -> Vec<Case> {
         case("receiver restarts", EACH_WAY, 90, faults::receiver_restarts),
         case("sender restarts", EACH_WAY, 90, faults::sender_restarts),
     ];
-    all.push(Case {
-        needs: Needs::Cutter,
-        ..case("connection cut", EACH_WAY, 90, faults::connection_cut)
+    all.extend(match transport {
+        Transport::Tcp => over_tcp(),
+        Transport::Verbs => over_verbs(),
     });
-    if transport == Transport::Tcp {
-        // The kernel has its own rules for what it has no room for.
-        let to_lite = &[Direction::Back];
-        all.push(case(
-            "receiver without buffers",
-            to_lite,
-            90,
-            congestion::no_buffers,
-        ));
-    }
-    if transport == Transport::Verbs {
-        all.extend([
-            case("RDMA write", EACH_WAY, 60, rdma::writes as Run),
-            case("RDMA read", EACH_WAY, 60, rdma::reads),
-            case("RDMA at any offset", EACH_WAY, 60, rdma::any_offset),
-            case("RDMA use-once", EACH_WAY, 60, rdma::use_once),
-            case("RDMA with a dead key", EACH_WAY, 120, rdma::dead_key),
-            case("RDMA, owner restarts", EACH_WAY, 120, rdma::owner_restarts),
-        ]);
-        all.push(Case {
-            needs: Needs::FaultyNetwork,
-            ..case(
-                "RDMA, 1 % of packets lost",
-                EACH_WAY,
-                120,
-                rdma::over_losses,
-            )
-        });
-    }
     let network: [(_, Run); 6] = [
         ("0.1 % of packets lost", |pair| {
             faults::network(pair, faults::LOST[0])
@@ -193,7 +175,7 @@ pub(super) fn all(transport: Transport) -> Vec<Case> {
         ..case(name, BOTH, 120, run)
     }));
     let mut tools = vec![
-        case("rds ping", THERE, 30, tool::ping as Run),
+        case("rds ping", TO_KERNEL, 30, tool::ping as Run),
         case("rds stress, rds info", EACH_WAY, 60, tool::stress),
     ];
     if transport == Transport::Verbs {
@@ -202,6 +184,79 @@ pub(super) fn all(transport: Transport) -> Vec<Case> {
     all.extend(tools.into_iter().map(|case| Case {
         needs: Needs::Tool,
         ..case
+    }));
+    all
+}
+
+/// Cases of what TCP alone has.
+fn over_tcp() -> Vec<Case> {
+    let cut = case("connection cut", EACH_WAY, 90, faults::connection_cut);
+    vec![
+        Case {
+            needs: Needs::Cutter,
+            ..cut
+        },
+        // The kernel has its own rules for what it has no room for.
+        case(
+            "receiver without buffers",
+            TO_LITE,
+            90,
+            congestion::no_buffers,
+        ),
+    ]
+}
+
+/// Cases with memory, and those that need it.
+fn over_verbs() -> Vec<Case> {
+    let mut all = vec![
+        case(
+            "connection cut",
+            EACH_WAY,
+            120,
+            streams::datagrams_cut as Run,
+        ),
+        case("RDMA write", EACH_WAY, 60, rdma::writes),
+        case("RDMA read", EACH_WAY, 60, rdma::reads),
+        case("RDMA at any offset", EACH_WAY, 60, rdma::any_offset),
+        case("RDMA use-once", EACH_WAY, 60, rdma::use_once),
+        case("RDMA, use kills", EACH_WAY, 120, rdma::use_kills),
+        case("RDMA with a dead key", EACH_WAY, 120, rdma::dead_key),
+        case("RDMA mixed, depth 8", EACH_WAY, 120, streams::mixed),
+        case("RDMA, owner restarts", EACH_WAY, 120, rdma::owner_restarts),
+        case(
+            "RDMA x 8, owner restarts",
+            EACH_WAY,
+            120,
+            streams::owner_restarts,
+        ),
+        case(
+            "RDMA x 8, user restarts",
+            EACH_WAY,
+            120,
+            streams::user_restarts,
+        ),
+        case("RDMA x 8, cut", EACH_WAY, 120, streams::cut),
+    ];
+    let network: [(_, _, Run); 6] = [
+        ("3 s of silence", EACH_WAY, streams::datagrams_outage),
+        // The other way it is the kernel that does not get over it.
+        ("RDMA x 8, 3 s of silence", TO_KERNEL, streams::outage),
+        ("RDMA, 0.1 % lost", EACH_WAY, |pair| {
+            rdma::over_faults(pair, faults::LOST[0])
+        }),
+        ("RDMA, 1 % lost", EACH_WAY, |pair| {
+            rdma::over_faults(pair, faults::LOST[1])
+        }),
+        ("RDMA, 1 % doubled", EACH_WAY, |pair| {
+            rdma::over_faults(pair, faults::DOUBLED[1])
+        }),
+        ("RDMA, 1 % reordered", EACH_WAY, |pair| {
+            rdma::over_faults(pair, faults::REORDERED[1])
+        }),
+    ];
+    all.extend(network.map(|(name, directions, run)| Case {
+        needs: Needs::FaultyNetwork,
+        ..case(name, directions, 120, run)
     }));
     all
 }

@@ -26,7 +26,7 @@ const DURING: u64 = 5000;
 const AFTER: u64 = 500;
 
 /// How long messages flow before something is ended.
-const FLOW: Duration = Duration::from_millis(300);
+pub(super) const FLOW: Duration = Duration::from_millis(300);
 
 /// Both begin anew, and `from` is the first to say something: also where the other has to connect.
 pub(super) fn first_contact(pair: &Pair<'_>) -> Result<String> {

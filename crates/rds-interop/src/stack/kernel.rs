@@ -33,6 +33,9 @@ pub struct KernelStack {
 }
 
 impl KernelStack {
+    /// What it is called.
+    pub const NAME: &str = "kernel";
+
     /// The kernel's RDS, whose modules are loaded first. Also raises the system's bounds on buffers.
     ///
     /// # Errors
@@ -79,7 +82,7 @@ fn call(line: &[&str]) -> Result<()> {
 
 impl Stack for KernelStack {
     fn name(&self) -> &'static str {
-        "kernel"
+        Self::NAME
     }
 
     fn transport(&self) -> Transport {

@@ -1,7 +1,7 @@
 //! RDMA of the kernel's sockets.
 
 use super::kernel::KernelEndpoint;
-use super::rdma::{Arrived, End, Loan, Operation, Rdma};
+use super::rdma::{Arrived, End, Loan, Operation, Rdma, Term};
 use crate::kernel::{self, Attachment, Datagram, MapFlags, Memory, Notice, OpFlags, Status};
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, VecDeque};
@@ -36,7 +36,8 @@ impl Rdma for KernelEndpoint {
         let memory = Memory::new(range.end)?;
         memory.write(range.start, &loan.content)?;
         let mut flags = MapFlags::WRITE;
-        flags.set(MapFlags::USE_ONCE, loan.use_once);
+        flags.set(MapFlags::USE_ONCE, loan.term != Term::Recall);
+        flags.set(MapFlags::INVALIDATE, loan.term == Term::UseKills);
         let lend = Attachment::Lend(&memory, range.clone(), flags);
         let cookie = patiently(|| self.socket.send(message, to, &lend))
             .context("memory could not be lent")?

@@ -1,7 +1,7 @@
 //! RDMA of rds-lite's sockets.
 
 use super::lite::LiteEndpoint;
-use super::rdma::{Arrived, End, Loan, Operation, Rdma};
+use super::rdma::{Arrived, End, Loan, Operation, Rdma, Term};
 use anyhow::{Context, Result, bail};
 use mr_core::Access;
 use rds_lite::proto::{Notification, Status};
@@ -17,7 +17,8 @@ const RETURN: Duration = Duration::from_secs(5);
 impl Rdma for LiteEndpoint {
     fn lend(&self, loan: Loan, message: &[u8], to: SocketAddr) -> Result<u64> {
         let mut flags = MrFlags::empty();
-        flags.set(MrFlags::USE_ONCE, loan.use_once);
+        flags.set(MrFlags::USE_ONCE, loan.term != Term::Recall);
+        flags.set(MrFlags::INVALIDATE, loan.term == Term::UseKills);
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
         let cookie = self.socket.get_mr(loan.content, access, flags)?;
         self.socket

@@ -12,8 +12,20 @@ pub struct Loan {
     pub content: Vec<u8>,
     /// Where in a page it begins, if the stack leaves that to its user.
     pub skew: usize,
-    /// It ends with its first use.
-    pub use_once: bool,
+    /// What ends it.
+    pub term: Term,
+}
+
+/// What ends a loan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Term {
+    /// Its owner.
+    Recall,
+    /// Its first use. The key may live on for a while.
+    Use,
+    /// Its first use, which has the key killed.
+    UseKills,
 }
 
 /// An operation on memory of the peer, with a message behind it and a report of its end.
@@ -43,6 +55,8 @@ pub enum End {
     Dropped,
     /// Something else.
     Other,
+    /// It has not, in the time that there was.
+    NotYet,
 }
 
 /// What a socket got.

@@ -38,6 +38,20 @@ pub struct LinkKind {
     pub smaller_dials: bool,
 }
 
+impl LinkKind {
+    /// The number of the first message. Where no generation tells a new host from the one before, as to a kernel
+    /// over InfiniBand, the first number of all is that of the opening.
+    pub(crate) const fn first_number(&self) -> u64 {
+        match self.greeting {
+            Greeting::Probe => OPENING,
+            Greeting::Connect => OPENING + 1,
+        }
+    }
+}
+
+/// The first number of all.
+pub(crate) const OPENING: u64 = 1;
+
 /// How two sides tell each other who they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Greeting {
@@ -161,7 +175,7 @@ impl Connection {
             proposed: config.version,
             version: config.version,
             opened_at: Time::ZERO,
-            next_tx: 1,
+            next_tx: kind.first_number(),
             queue: VecDeque::new(),
             unacked: VecDeque::new(),
             head: None,
@@ -222,6 +236,11 @@ impl Connection {
         } else {
             0
         }
+    }
+
+    /// Whether a peer that does not say its generation has to be told where this host's numbers begin.
+    pub(crate) const fn wants_opening(&self) -> bool {
+        self.peer_generation.is_none() && self.acked == 0
     }
 
     pub(crate) fn take_seq(&mut self) -> u64 {

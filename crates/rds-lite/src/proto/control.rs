@@ -36,10 +36,11 @@ impl Core {
     }
 
     fn begin_anew(&mut self, index: usize) {
+        let first = self.kind.first_number();
         let conn = &mut self.conns[index];
         conn.next_rx = 0;
         conn.last_rx = 0;
-        conn.next_tx = 1;
+        conn.next_tx = first;
         conn.acked = 0;
         conn.last_tx = 0;
         conn.head = None;

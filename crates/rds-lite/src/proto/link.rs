@@ -208,16 +208,21 @@ impl Core {
         conn.opened_at = now;
         conn.forget_link();
         self.begin_link(index);
-        if self.kind.greeting == Greeting::Connect {
-            return self.greeted(now, index);
-        }
         let conn = &mut self.conns[index];
-        // A peer that has been heard before and does not greet is a kernel: on a new link it takes
-        // an unnumbered probe for the begin of a new numbering.
-        let greets = conn.peer_generation.is_some() || (conn.next_rx == 0 && conn.acked == 0);
+        let (greets, patience) = match self.kind.greeting {
+            // A peer that has been heard before and does not greet is a kernel: on a new link it takes
+            // an unnumbered probe for the begin of a new numbering.
+            Greeting::Probe => {
+                let new = conn.next_rx == 0 && conn.acked == 0;
+                let greets = conn.peer_generation.is_some() || new;
+                (greets, self.config.greet_timeout)
+            }
+            // Who has said its generation is known. Any other has to be told where numbers begin.
+            Greeting::Connect => (conn.wants_opening(), self.config.ack_timeout),
+        };
         if greets {
             conn.probe_due = true;
-            let by = now + self.config.greet_timeout;
+            let by = now + patience;
             conn.greet_by = Some(by);
             self.arm(by);
             self.wants_transmit(index as u32);
@@ -241,8 +246,10 @@ impl Core {
 
     fn miss_greeting(&mut self, now: Time, index: usize) {
         self.conns[index].greet_by = None;
-        if self.conns[index].peer_generation.is_some() {
-            // It has greeted before. Going on could give an old message to a new peer.
+        let numbered = self.kind.greeting == Greeting::Connect;
+        if numbered || self.conns[index].peer_generation.is_some() {
+            // Going on could give an old message to a peer that has greeted before and is a new one, or have
+            // one that was not told where numbers begin take new messages for old ones.
             self.fault(now, index, DropReason::GreetTimeout);
         } else {
             self.greeted(now, index);

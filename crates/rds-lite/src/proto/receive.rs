@@ -2,7 +2,7 @@
 
 use crate::proto::connection::Partial;
 use crate::proto::socket::MessageFate;
-use crate::proto::{Buf, Core, DropReason, LinkId, LinkState, seq};
+use crate::proto::{Buf, Core, DropReason, Greeting, LinkId, LinkState, seq};
 use crate::wire::{Flags, HEADER_LEN, Header, HeaderError, MAP_LEN};
 use mr_core::Time;
 use std::time::Duration;
@@ -69,7 +69,8 @@ impl Core {
             self.learn_generation(index, header);
         }
         self.acknowledged(now, index, header.ack);
-        if self.conns[index].state == LinkState::Greeting {
+        let waits = self.kind.greeting == Greeting::Connect && self.conns[index].wants_opening();
+        if self.conns[index].state == LinkState::Greeting && !waits {
             self.greeted(now, index);
         }
         let is_ack = header.sport == 0 && header.dport == 0 && header.sequence == 0;

@@ -1,9 +1,9 @@
 //! From the queue of a connection to the fabric.
 
-use crate::proto::connection::{Connection, Head};
+use crate::proto::connection::{Connection, Head, OPENING};
 use crate::proto::outgoing::OpStage;
 use crate::proto::socket::MessageFate;
-use crate::proto::{Core, Event, Frame, LinkId, LinkState, OpKind, Transmission, seq};
+use crate::proto::{Core, Event, Frame, Greeting, LinkId, LinkState, OpKind, Transmission, seq};
 use crate::wire::{Ext, ExtArea, Flags, HEADER_LEN, Header, MAP_LEN, PROBE_PORT};
 use bytes::Bytes;
 use mr_core::Time;
@@ -105,7 +105,10 @@ impl Core {
         let conn = &mut self.conns[index];
         if conn.probe_due {
             conn.probe_due = false;
-            let probe = self.probe();
+            let probe = match self.kind.greeting {
+                Greeting::Probe => self.probe(),
+                Greeting::Connect => self.opening(index),
+            };
             self.conns[index].push(into, &probe, Bytes::new(), false);
             return Some(0);
         }
@@ -295,6 +298,23 @@ impl Core {
         Header {
             sport: PROBE_PORT,
             ext: self.greeting(),
+            ..Header::default()
+        }
+    }
+
+    /// What a kernel over InfiniBand hears before anything else of this host, on each link until it has acknowledged
+    /// it. It remembers what numbers this address has used, and takes a message with an old one for a
+    /// repetition if it says that it is sent again, as this host's first may have to. This one never says so, and
+    /// nobody is hurt if it comes twice: it is for a port that no socket can have.
+    fn opening(&mut self, index: usize) -> Header {
+        let conn = &mut self.conns[index];
+        conn.last_tx = conn.last_tx.max(OPENING);
+        Header {
+            sequence: OPENING,
+            sport: PROBE_PORT,
+            dport: PROBE_PORT,
+            flags: Flags::ACK_REQUIRED,
+            credit: conn.credits.spend(),
             ..Header::default()
         }
     }

@@ -76,6 +76,99 @@ fn headers(core: &mut Core, now: Time, link: LinkId) -> Vec<Header> {
         .collect()
 }
 
+fn acknowledge(core: &mut Core, now: Time, link: LinkId, ack: u64) {
+    let header = Header {
+        ack,
+        ..Header::default()
+    };
+    core.frame(now, link, &header.encode(), Payload::Bytes(&[]));
+}
+
+/// Takes the opening, before which nothing comes, as the kernel does.
+fn open(core: &mut Core, now: Time, link: LinkId) {
+    let sent = headers(core, now, link);
+    let [opening] = sent[..] else {
+        panic!("{sent:?}");
+    };
+    assert_eq!((opening.sequence, opening.len), (1, 0));
+    assert_eq!((opening.sport, opening.dport), (1, 1));
+    assert_eq!(opening.flags, Flags::ACK_REQUIRED);
+    assert!(headers(core, now, link).is_empty());
+    acknowledge(core, now, link, 1);
+}
+
+/// The kernel remembers the numbers of the host that was there before. What the new one has to send again must
+/// not be taken for the old one's, and what has arrived must not come twice.
+#[test]
+fn what_a_new_host_says_is_not_taken_for_a_repetition() {
+    // On which link what arrives for the first time: the opening, its acknowledgement, the messages.
+    for arrive in [
+        [1, 1, 1],
+        [1, 1, 2],
+        [1, 2, 2],
+        [1, 3, 4],
+        [3, 3, 3],
+        [2, 3, 5],
+    ] {
+        let (mut core, sock) = alone(|_| {});
+        let mut now = Time::from_nanos(1);
+        for text in [b"one", b"two"] {
+            send(&mut core, now, sock, text);
+        }
+        let mut next_rx = 100;
+        let mut got = Vec::new();
+        for nth in 1..=6 {
+            // With nothing left to say it dials no more.
+            let Some((link, _)) = dialled(&mut core) else {
+                break;
+            };
+            assert!(core.opened(now, link, &kernel(Version::V3_1).encode()));
+            for stage in 0..2 {
+                for header in headers(&mut core, now, link) {
+                    let numbered = header.sequence != 0;
+                    let lost = nth < arrive[if header.len == 0 { 0 } else { 2 }];
+                    let again = header.flags.contains(Flags::RETRANSMITTED);
+                    if !numbered || lost || (header.sequence < next_rx && again) {
+                        continue;
+                    }
+                    next_rx = header.sequence + 1;
+                    got.extend((header.len > 0).then_some(header.sequence));
+                }
+                if stage == 0 && nth >= arrive[1] {
+                    acknowledge(&mut core, now, link, next_rx - 1);
+                }
+            }
+            core.lost(now, link);
+            now = now + Duration::from_secs(2);
+            core.tick(now);
+        }
+        assert_eq!(got, [2, 3], "{arrive:?}");
+        assert_eq!(core.unsent(sock), 0, "{arrive:?}");
+    }
+}
+
+#[test]
+fn a_kernel_that_does_not_take_the_opening_is_dialled_anew() {
+    let (mut core, sock) = alone(|_| {});
+    let mut now = Time::from_nanos(1);
+    send(&mut core, now, sock, b"hello");
+    for _ in 0..3 {
+        let (link, _) = dialled(&mut core).unwrap();
+        assert!(core.opened(now, link, &kernel(Version::V3_1).encode()));
+        assert_eq!(headers(&mut core, now, link).len(), 1);
+        now = now + Config::default().ack_timeout;
+        core.tick(now);
+        assert!(!core.is_current(link));
+        now = now + Duration::from_secs(2);
+        core.tick(now);
+    }
+    let (link, _) = dialled(&mut core).unwrap();
+    assert!(core.opened(now, link, &kernel(Version::V3_1).encode()));
+    open(&mut core, now, link);
+    let sent = headers(&mut core, now, link);
+    assert!(sent.iter().any(|header| header.len == 5));
+}
+
 #[test]
 fn a_rejected_version_is_not_proposed_again_until_a_link_was_made() {
     let (mut core, sock) = alone(|config| config.version = Version::V4_1);
@@ -265,6 +358,7 @@ fn a_kernel_over_infiniband_is_understood() {
     for _ in 0..20 {
         send(&mut core, now, sock, b"to the kernel");
     }
+    open(&mut core, now, link);
     let sent = headers(&mut core, now, link);
     let data = sent.iter().filter(|header| header.len == 13).count();
     assert_eq!(data, 20, "nobody counts credits, and nobody is greeted");
@@ -275,7 +369,7 @@ fn a_kernel_over_infiniband_is_understood() {
     let message = |sequence, flags| {
         let header = Header {
             sequence,
-            ack: 20,
+            ack: 21,
             len: 1,
             sport: 9,
             dport: 7,
