@@ -228,6 +228,20 @@ impl Capabilities {
         }
     }
 
+    /// How many bytes one region can map wherever in their first page they begin.
+    pub(crate) const fn fit_anywhere(&self) -> u64 {
+        let Some(others) = self.max_pages.checked_sub(1) else {
+            return 0;
+        };
+        // At worst the first page has but one byte of them.
+        let by_pages = others as u64 * self.page_size as u64 + 1;
+        if by_pages < self.max_bytes {
+            by_pages
+        } else {
+            self.max_bytes
+        }
+    }
+
     /// The address by which a peer names the first byte of a mapping whose memory begins at `addr`.
     pub const fn remote_addr(&self, addr: u64) -> u64 {
         match self.addressing {

@@ -81,6 +81,7 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
+    #[inline]
     fn now(&self) -> Time {
         Time(self.clock.delta_as_nanos(self.start, self.clock.raw()))
     }
@@ -125,6 +126,22 @@ impl Clock for ManualClock {
 impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
     fn now(&self) -> Time {
         (**self).now()
+    }
+}
+
+/// The clock of a pool: the usual one is read without a virtual call.
+pub(crate) enum PoolClock {
+    System(SystemClock),
+    Given(Box<dyn Clock>),
+}
+
+impl PoolClock {
+    #[inline]
+    pub(crate) fn now(&self) -> Time {
+        match self {
+            Self::System(clock) => clock.now(),
+            Self::Given(clock) => clock.now(),
+        }
     }
 }
 

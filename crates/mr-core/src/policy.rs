@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Decides what becomes of a region at release, and when stale regions are flushed.
 ///
 /// A policy is a pure decision over a snapshot: it reads no clock, takes no lock and does no I/O.
-/// Both hooks may be called from any thread, `at_release` once per release; a policy that needs
+/// Both hooks may be called from any thread, `at_release` at most once per release; a policy that needs
 /// state of its own keeps it in atomics. The default of each hook is to stay silent, so a policy
 /// may speak on one axis and leave the other to the policy it is combined with, or to the pool.
 ///
@@ -18,6 +18,12 @@ pub trait InvalidationPolicy: fmt::Display + Send + Sync + 'static {
     fn at_release(&self, region: &ReleasedRegion) -> Option<AtRelease> {
         let _ = region;
         None
+    }
+
+    /// Whether [`at_release`](Self::at_release) ever speaks. Asked once, when the pool is built: a
+    /// policy that says no is not asked at any release. Saying yes is never wrong.
+    fn speaks_at_release(&self) -> bool {
+        true
     }
 
     /// Whether stale regions are to be flushed now. Called when a mark of the last answer is
@@ -246,6 +252,10 @@ pub enum PolicyError {
 impl<P: InvalidationPolicy + ?Sized> InvalidationPolicy for Box<P> {
     fn at_release(&self, region: &ReleasedRegion) -> Option<AtRelease> {
         (**self).at_release(region)
+    }
+
+    fn speaks_at_release(&self) -> bool {
+        (**self).speaks_at_release()
     }
 
     fn flush(&self, stale: &StaleView) -> FlushDecision {

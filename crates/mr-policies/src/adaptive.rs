@@ -108,6 +108,10 @@ impl Adaptive {
 }
 
 impl InvalidationPolicy for Adaptive {
+    fn speaks_at_release(&self) -> bool {
+        false
+    }
+
     fn flush(&self, stale: &StaleView) -> FlushDecision {
         let by_quota = flush_at_quota(self.quota, stale);
         match self.cap {

@@ -72,6 +72,10 @@ impl<A: InvalidationPolicy, B: InvalidationPolicy> InvalidationPolicy for And<A,
         )
     }
 
+    fn speaks_at_release(&self) -> bool {
+        self.first.speaks_at_release() || self.second.speaks_at_release()
+    }
+
     fn flush(&self, stale: &StaleView) -> FlushDecision {
         self.first.flush(stale).earliest(self.second.flush(stale))
     }
@@ -125,6 +129,14 @@ mod tests {
         capabilities.remap = Remap::LeavesPrevious;
         capabilities.tag_bits = 8;
         PoolLimits::new(5000, &capabilities)
+    }
+
+    #[test]
+    fn it_speaks_at_release_if_either_does() {
+        let silent = Threshold::regions(7).unwrap();
+        assert!(!silent.and(silent).speaks_at_release());
+        assert!(silent.and(NoPeerWrites).speaks_at_release());
+        assert!(NoPeerWrites.and(silent).speaks_at_release());
     }
 
     #[test]

@@ -72,6 +72,10 @@ impl MaxExposure {
 }
 
 impl InvalidationPolicy for MaxExposure {
+    fn speaks_at_release(&self) -> bool {
+        false
+    }
+
     fn flush(&self, stale: &StaleView) -> FlushDecision {
         if stale.keys == 0 {
             return UNTIL_STALE;

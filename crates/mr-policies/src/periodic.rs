@@ -71,6 +71,10 @@ impl Periodic {
 }
 
 impl InvalidationPolicy for Periodic {
+    fn speaks_at_release(&self) -> bool {
+        false
+    }
+
     fn flush(&self, stale: &StaleView) -> FlushDecision {
         let start = match stale.oldest {
             Some(oldest) if stale.keys > 0 => oldest.min(stale.last_flush),

@@ -53,6 +53,11 @@ impl InvalidationPolicy for Policy {
         opinions.fold(None, stricter)
     }
 
+    fn speaks_at_release(&self) -> bool {
+        let mut parts = self.parts.iter();
+        parts.any(|part| part.get().speaks_at_release())
+    }
+
     fn flush(&self, stale: &StaleView) -> FlushDecision {
         let decisions = self.parts.iter().map(|part| part.get().flush(stale));
         decisions.fold(FlushDecision::SILENT, FlushDecision::earliest)

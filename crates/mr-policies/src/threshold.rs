@@ -116,6 +116,10 @@ impl Threshold {
 }
 
 impl InvalidationPolicy for Threshold {
+    fn speaks_at_release(&self) -> bool {
+        false
+    }
+
     fn flush(&self, stale: &StaleView) -> FlushDecision {
         match self.limit {
             Limit::Regions(regions) => flush_worn(stale, regions),

@@ -6,7 +6,7 @@
 mod stale;
 mod texts;
 
-use mr_core::InvalidationPolicy;
+use mr_core::{Access, InvalidationPolicy, ReleasedRegion};
 use mr_policies::{Adaptive, Policy};
 use proptest::prelude::*;
 use stale::{Flusher, Release};
@@ -28,6 +28,16 @@ proptest! {
         if policy.exposure_bound().is_some_and(|bound| bound <= HOUR) {
             prop_assert_eq!(flusher.view().keys, 0);
         }
+    }
+
+    #[test]
+    fn a_policy_that_is_not_asked_at_release_would_say_nothing(
+        policy in texts::policies(),
+        maps in 1_u32..300,
+        bytes: u64,
+    ) {
+        let said = policy.at_release(&ReleasedRegion::new(maps, bytes, Access::all()));
+        prop_assert!(policy.speaks_at_release() || said.is_none());
     }
 
     #[test]

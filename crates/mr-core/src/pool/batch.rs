@@ -7,7 +7,6 @@ use crate::pool::core::Core;
 use crate::pool::lease::{BorrowedLease, Lease, Leased, OwnedLease};
 use crate::pool::map::Drawn;
 use crate::pool::shard::Boxed;
-use crate::sync::atomic::Ordering;
 use crate::{Access, DmaBuffer, LeaseError, LeaseRefusal, MapJob, MrBackend};
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,7 +164,7 @@ where
     /// A region for the buffer, if one is free and nothing speaks against it.
     fn draw_at_once(&self, buffer: &mut M) -> Option<Boxed<B, M>> {
         let core = self.core;
-        if core.over_bound.load(Ordering::Relaxed) || core.check_open().is_err() {
+        if core.objections.any() {
             return None;
         }
         core.check_fit(buffer)

@@ -1,5 +1,6 @@
 //! How a pool comes to be.
 
+use crate::clock::PoolClock;
 use crate::pool::Pool;
 use crate::pool::abroad::Abroad;
 use crate::pool::alarm::Alarm;
@@ -8,12 +9,13 @@ use crate::pool::credit::Budget;
 use crate::pool::depot::Depot;
 use crate::pool::driver::Flusher;
 use crate::pool::gate::Gate;
+use crate::pool::objections::Objections;
 use crate::pool::quarantine::Quarantine;
 use crate::pool::shard::{Boxed, Shard};
 use crate::pool::slot::Slot;
 use crate::pool::unclaimed::Unclaimed;
 use crate::pool::wait::Queue;
-use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::sync::{Mutex, ShortLock};
 use crate::{
     BuildError, Clock, DmaBuffer, Driver, InvalidationPolicy, KeyTag, MrBackend, PoolConfig,
@@ -36,7 +38,7 @@ const MAGAZINE: u32 = 64;
 pub struct PoolBuilder<B> {
     backend: B,
     policy: Box<dyn InvalidationPolicy>,
-    clock: Option<Arc<dyn Clock>>,
+    clock: Option<Box<dyn Clock>>,
     config: PoolConfig,
 }
 
@@ -79,7 +81,7 @@ impl<B: MrBackend> PoolBuilder<B> {
     /// Takes the time from `clock`; without this, from a [`SystemClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Some(Arc::new(clock));
+        self.clock = Some(Box::new(clock));
         self
     }
 
@@ -112,7 +114,10 @@ impl<B: MrBackend> PoolBuilder<B> {
             Box::new(Slot::new(region, id, tag))
         };
         let mut slots: Vec<_> = regions.into_iter().map(new_slot).collect();
-        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
+        let clock = match clock {
+            Some(clock) => PoolClock::Given(clock),
+            None => PoolClock::System(SystemClock::new()),
+        };
         let shards = |_| {
             let random = ChaCha8Rng::seed_from_u64(random.next_u64());
             CachePadded::new(ShortLock::new(Shard::new(config.order, random)))
@@ -123,9 +128,11 @@ impl<B: MrBackend> PoolBuilder<B> {
         depot.store(&mut slots, Time::ZERO);
         let core = Arc::new(Core {
             backend,
+            policy_speaks_at_release: policy.speaks_at_release(),
             policy,
             gate: CachePadded::new(Gate::new(clock.now())),
             clock,
+            fit_anywhere: capabilities.fit_anywhere(),
             capabilities,
             shards,
             depot: CachePadded::new(depot),
@@ -136,12 +143,11 @@ impl<B: MrBackend> PoolBuilder<B> {
             alarm: Arc::new(Alarm::new()),
             due_at: CachePadded::new(AtomicU64::new(u64::MAX)),
             budget: CachePadded::new(Budget::new()),
-            over_bound: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            poisoned: AtomicU8::new(0),
+            objections: Objections::new(),
             waits: AtomicU64::new(0),
             exhausted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            tag_wraps: AtomicU64::new(0),
             freed: AtomicU32::new(0),
             lost: AtomicU32::new(0),
             winding_up: AtomicBool::new(false),

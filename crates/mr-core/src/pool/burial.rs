@@ -44,10 +44,9 @@ impl<M: DmaBuffer> Estate<M> {
             if !slot.earlier.is_empty() {
                 self.bury_earlier(slot, dead, ledger);
             }
-            if let Some(mapping) = &mut slot.current {
+            if let Some(mapping) = slot.forget() {
                 self.settle(mapping, dead, ledger);
             }
-            slot.forget();
             legal &= slot.enter(RegionState::Clean);
         }
         legal
@@ -60,20 +59,19 @@ impl<M: DmaBuffer> Estate<M> {
         dead: Time,
         ledger: &mut Ledger,
     ) {
-        for mut earlier in slot.earlier.drain(..) {
-            self.settle(&mut earlier.mapping, dead, ledger);
+        for earlier in slot.earlier.drain(..) {
+            self.settle(earlier.mapping, dead, ledger);
         }
     }
 
     /// Records the death of a mapping's key, and takes over its buffer.
     #[inline(always)]
-    pub(crate) fn settle(&mut self, mapping: &mut Mapping<M>, dead: Time, ledger: &mut Ledger) {
-        ledger.record(mapping, dead);
-        match mapping.take_estate() {
-            Some((buffer, Fate::Collect)) => self.collect.push(buffer),
-            Some((buffer, Fate::Drop)) => self.drop.push(buffer),
-            Some((buffer, Fate::Hand(handback))) => self.hand.push((handback, buffer)),
-            None => {}
+    pub(crate) fn settle(&mut self, mapping: Mapping<M>, dead: Time, ledger: &mut Ledger) {
+        ledger.record(mapping.released, dead);
+        match mapping.into_estate() {
+            (buffer, Fate::Collect) => self.collect.push(buffer),
+            (buffer, Fate::Drop) => self.drop.push(buffer),
+            (buffer, Fate::Hand(handback)) => self.hand.push((handback, buffer)),
         }
     }
 }
@@ -100,11 +98,11 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     /// Lets go of a mapping whose key is dead although its region is leased, or just about to be.
-    pub(crate) fn bury_one(&self, mut mapping: Mapping<M>, dead: Time) {
+    pub(crate) fn bury_one(&self, mapping: Mapping<M>, dead: Time) {
         let mut estate = Estate::new();
         let mut shard = self.shards[self.my_shard()].lock();
         shard.ledger.close(&StaleSum::of(&mapping), dead);
-        estate.settle(&mut mapping, dead, &mut shard.ledger);
+        estate.settle(mapping, dead, &mut shard.ledger);
         drop(shard);
         self.distribute(estate);
     }

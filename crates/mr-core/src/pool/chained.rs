@@ -112,7 +112,7 @@ impl<B: ChainedMap, M: DmaBuffer> Pool<B, M> {
         let map = |backend: &B, region: &mut B::Region, memory: MemoryRange<'_>, access, tag| {
             backend.map_chained(region, memory, access, tag, &mut request)
         };
-        self.core.lease_by(buffer, access, Some(timeout), map)
+        self.core.lease_by(buffer, access, || Some(timeout), map)
     }
 
     fn chain_batch(

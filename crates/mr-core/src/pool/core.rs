@@ -1,18 +1,19 @@
 //! What all parts of a pool share.
 
-use crate::clock::{Clock, Deadline};
+use crate::clock::{Deadline, PoolClock};
 use crate::pool::abroad::{Abroad, Journey};
 use crate::pool::alarm::Alarm;
 use crate::pool::credit::{Budget, Look};
 use crate::pool::depot::Depot;
 use crate::pool::gate::Gate;
+use crate::pool::objections::Objections;
 use crate::pool::quarantine::Quarantine;
 use crate::pool::shard::{Boxed, Shard, count};
 use crate::pool::slot::{Slot, StaleSum};
 use crate::pool::unclaimed::Unclaimed;
 use crate::pool::wait::Queue;
-use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Mutex, ShortLock, thread_number};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use crate::sync::{Mutex, ShortGuard, ShortLock, thread_number};
 use crate::{
     Capabilities, DmaBuffer, InvalidationPolicy, MrBackend, Poisoned, PoisonedBy, PoolConfig,
     RegionState, StaleView, Time,
@@ -32,9 +33,13 @@ type Locked<B, M> = CachePadded<ShortLock<Shard<B, M>>>;
 pub(crate) struct Core<B: MrBackend, M> {
     pub(crate) backend: B,
     pub(crate) policy: Box<dyn InvalidationPolicy>,
-    pub(crate) clock: Arc<dyn Clock>,
+    /// See [`InvalidationPolicy::speaks_at_release`].
+    pub(crate) policy_speaks_at_release: bool,
+    pub(crate) clock: PoolClock,
     pub(crate) config: PoolConfig,
     pub(crate) capabilities: Capabilities,
+    /// See [`Capabilities::fit_anywhere`].
+    pub(crate) fit_anywhere: u64,
     pub(crate) shards: Box<[Locked<B, M>]>,
     pub(crate) depot: CachePadded<Depot<B, M>>,
     pub(crate) queue: Queue<B, M>,
@@ -46,13 +51,11 @@ pub(crate) struct Core<B: MrBackend, M> {
     pub(crate) budget: CachePadded<Budget>,
     /// When [`Core::due`] is to be called: nanoseconds, or `u64::MAX` for not at all.
     pub(crate) due_at: CachePadded<AtomicU64>,
-    /// More is stale than the bounds allow.
-    pub(crate) over_bound: AtomicBool,
-    pub(crate) closed: AtomicBool,
-    pub(crate) poisoned: AtomicU8,
+    pub(crate) objections: Objections,
     pub(crate) waits: AtomicU64,
     pub(crate) exhausted: AtomicU64,
     pub(crate) refused: AtomicU64,
+    pub(crate) tag_wraps: AtomicU64,
     pub(crate) freed: AtomicU32,
     pub(crate) lost: AtomicU32,
     /// The flusher is to end the pool, by this time.
@@ -81,41 +84,20 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
-    }
-
-    /// Says that no more is stale than the bounds allow. Every lease reads this, so it is written only
-    /// to change it.
-    pub(crate) fn end_over_bound(&self) {
-        if self.over_bound.load(Ordering::Relaxed) {
-            self.over_bound.store(false, Ordering::Relaxed);
-        }
+        self.objections.is_closed()
     }
 
     #[cold]
     pub(crate) fn poison(&self, by: PoisonedBy) {
         tracing::error!(%by, "pool poisoned: it panicked; no more leases are given");
-        self.poisoned.store(by as u8 + 1, Ordering::SeqCst);
+        self.objections.poison(by);
         self.queue.poke_all();
         self.gate.notify();
         self.alarm.ring(Poisoned(by));
     }
 
     pub(crate) fn check_poison(&self) -> Result<(), Poisoned> {
-        match self.poisoned.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            by => Err(Self::poisoned_by(by)),
-        }
-    }
-
-    #[cold]
-    const fn poisoned_by(code: u8) -> Poisoned {
-        match code {
-            1 => Poisoned(PoisonedBy::Policy),
-            2 => Poisoned(PoisonedBy::Backend),
-            4 => Poisoned(PoisonedBy::Clock),
-            _ => Poisoned(PoisonedBy::Pool),
-        }
+        self.objections.poisoned().map_or(Ok(()), Err)
     }
 
     /// Calls the policy; a panic poisons the pool.
@@ -189,11 +171,25 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// Takes a region out of the caller's shard, the depot or another shard, to be leased for
     /// `bytes`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn draw(&self, bytes: u64) -> Option<Boxed<B, M>> {
         let mine = self.my_shard();
         let mut shard = self.shards[mine].lock();
-        match shard.draw(bytes, || self.depot.latest()) {
+        match shard.draw_at_hand(bytes) {
+            Some(slot) => Some(slot),
+            None => self.draw_otherwise(shard, mine, bytes),
+        }
+    }
+
+    /// Draws a region where no clean one is at hand, or the order is not a random one.
+    #[inline(never)]
+    fn draw_otherwise(
+        &self,
+        mut shard: ShortGuard<'_, Shard<B, M>>,
+        mine: usize,
+        bytes: u64,
+    ) -> Option<Boxed<B, M>> {
+        match shard.draw_otherwise(bytes, || self.depot.latest()) {
             Some(mut slot) => {
                 self.depart(&mut slot);
                 Some(slot)
@@ -307,7 +303,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Regions under a lease. Exact while nobody leases or releases.
     pub(crate) fn leased(&self) -> u32 {
         let shards = self.shards.iter();
-        let leased: i64 = shards.map(|shard| shard.lock().tally.leased).sum();
+        let leased: i64 = shards.map(|shard| shard.lock().tally.leased.now()).sum();
         count(usize::try_from(leased).unwrap_or(0))
     }
 }

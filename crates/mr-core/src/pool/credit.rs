@@ -11,13 +11,17 @@ pub(crate) struct Credit {
 
 impl Credit {
     /// Pays for the release of one key of `bytes`, if it can.
+    #[inline]
     pub(crate) const fn pay(&mut self, bytes: u64) -> bool {
-        let enough = self.keys > 0 && self.bytes >= bytes;
-        if enough {
-            self.keys -= 1;
-            self.bytes -= bytes;
-        }
-        enough
+        let Some(keys_left) = self.keys.checked_sub(1) else {
+            return false;
+        };
+        let Some(bytes_left) = self.bytes.checked_sub(bytes) else {
+            return false;
+        };
+        self.keys = keys_left;
+        self.bytes = bytes_left;
+        true
     }
 }
 

@@ -64,7 +64,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             FlushDecision::Now(scope) => {
                 let over = view.regions() >= self.config.max_stale()
                     || view.bytes >= self.config.max_stale_bytes;
-                self.over_bound.store(over, Ordering::Relaxed);
+                self.objections.set_over_bound(over);
                 // Only now: a flush that began meanwhile may have taken all of it, and then it is the
                 // one demanded here that finds the flag and clears it.
                 self.gate.demand(scope);

@@ -48,7 +48,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         if !self.gate.enter(all && scope == Scope::Stale) {
             return None;
         }
-        self.end_over_bound();
+        self.objections.set_over_bound(false);
         let mut taken = InFlush::default();
         self.budget.begin_taking();
         let shards = self.shards.iter().enumerate();
@@ -241,10 +241,11 @@ impl<B: MrBackend, M: DmaBuffer> Flush<'_, B, M> {
         }
         let batch = self.next_batch();
         self.reached_backend = true;
-        let lots = self.asked[batch..].iter_mut();
-        let mut regions: Vec<_> = lots
-            .flat_map(|lot| lot.slots.iter_mut().map(|slot| &mut slot.region))
-            .collect();
+        let lots = &mut self.asked[batch..];
+        let mut regions = Vec::with_capacity(lots.iter().map(|lot| lot.slots.len()).sum());
+        for lot in lots {
+            regions.extend(lot.slots.iter_mut().map(|slot| &mut slot.region));
+        }
         let answer = self
             .core
             .ask_backend(|backend| backend.invalidate(&mut regions));

@@ -4,7 +4,7 @@ use crate::backend::BackendError;
 use crate::pool::burial::Estate;
 use crate::pool::core::Core;
 use crate::pool::shard::Boxed;
-use crate::pool::slot::{Mapping, Slot};
+use crate::pool::slot::{Mapping, Slot, StaleSum};
 use crate::{
     DmaBuffer, ErrorKind, FlushError, InvalidateError, MrBackend, Poisoned, PoisonedBy,
     RegionState, Time,
@@ -67,21 +67,21 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Puts a region on the dirty list of which the latest key is dead and earlier ones may not be.
     /// Returns the buffer of the latest.
     fn retire_the_rest(&self, mut slot: Boxed<B, M>, now: Time) -> Option<M> {
-        let mut mapping = slot.current.take()?;
-        let bytes = mapping.bytes;
-        let buffer = mapping.take_buffer();
-        self.bury_one(mapping, now);
+        let mapping = slot.current.take()?;
+        let sum = StaleSum::of(&mapping);
         if !slot.enter(RegionState::Worn) {
             self.fail_internally(slot);
-            return buffer;
+            return Some(mapping.into_buffer());
         }
         let mut shard = self.shards[self.my_shard()].lock();
-        shard.count_back(bytes);
+        shard.ledger.close(&sum, now);
+        shard.ledger.record(mapping.released, now);
+        shard.count_back(sum.bytes);
         shard.restore(slot);
         drop(shard);
         self.call_at(Time::ZERO);
         self.serve();
-        buffer
+        Some(mapping.into_buffer())
     }
 
     /// Counts a leased region that does not pass through the dirty list.
@@ -94,14 +94,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// mapping if `keep`.
     fn cleanse(&self, mut slot: Boxed<B, M>, dead: Time, keep: bool) -> Option<M> {
         let sum = slot.stale();
-        let kept = if keep {
-            slot.current.as_mut().and_then(Mapping::take_buffer)
-        } else {
-            None
-        };
+        let kept = if keep { slot.current.take() } else { None };
         let mut estate = Estate::new();
         let mut shard = self.shards[self.my_shard()].lock();
         shard.ledger.close(&sum, dead);
+        if let Some(mapping) = &kept {
+            shard.ledger.record(mapping.released, dead);
+        }
         let legal = estate.bury(std::slice::from_mut(&mut slot), dead, &mut shard.ledger);
         drop(shard);
         self.distribute(estate);
@@ -110,7 +109,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         } else {
             self.fail_internally(slot);
         }
-        kept
+        kept.map(Mapping::into_buffer)
     }
 
     /// A region is not where the tables say it is: a defect of this crate. Nothing of it is freed.

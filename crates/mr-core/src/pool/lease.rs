@@ -147,6 +147,7 @@ impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> Lease<B, M, P> {
             .ok_or(self)
     }
 
+    #[inline(always)]
     fn end(&mut self, fate: Fate<M>) {
         if let Some(slot) = self.slot.take() {
             self.pool.core.release(slot, fate);
@@ -177,12 +178,13 @@ impl<B: MrBackend, M: DmaBuffer, P: Deref<Target = Pool<B, M>>> fmt::Debug for L
 pub(crate) type Leased<B, M> = Result<Boxed<B, M>, LeaseError<<B as MrBackend>::Error, M>>;
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
-    /// Leases a region for `buffer`, waiting for one at most `patience`; without it, not at all.
+    /// Leases a region for `buffer`, waiting for one as long as `patience` says, if it comes to that;
+    /// without it, not at all.
     pub(crate) fn lease(
         &self,
         buffer: M,
         access: Access,
-        patience: Option<Duration>,
+        patience: impl FnOnce() -> Option<Duration>,
     ) -> Leased<B, M> {
         self.lease_by(buffer, access, patience, B::map)
     }
@@ -192,10 +194,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         &self,
         mut buffer: M,
         access: Access,
-        patience: Option<Duration>,
+        patience: impl FnOnce() -> Option<Duration>,
         map: impl FnOnce(&B, &mut B::Region, MemoryRange<'_>, Access, KeyTag) -> Result<Keys, B::Error>,
     ) -> Leased<B, M> {
-        match self.find_region(&mut buffer, || patience) {
+        match self.find_region(&mut buffer, patience) {
             Ok(slot) => self.map(slot, buffer, access, map),
             Err(reason) => Err(LeaseError {
                 reason,
@@ -211,21 +213,49 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         buffer: &mut M,
         patience: impl FnOnce() -> Option<Duration>,
     ) -> Result<Boxed<B, M>, LeaseRefusal<B::Error>> {
-        let found = self.check_fit(buffer).and_then(|bytes| {
-            if self.over_bound.load(Ordering::Relaxed) {
-                return self.draw_patiently(bytes, patience());
-            }
-            self.check_open()?;
-            self.draw(bytes)
-                .map_or_else(|| self.draw_patiently(bytes, patience()), Ok)
-        });
+        let bytes = buffer.len() as u64;
+        let fits = bytes > 0 && bytes <= self.fit_anywhere;
+        if fits && !self.objections.any() {
+            return match self.draw(bytes) {
+                Some(slot) => Ok(slot),
+                None => self.find_patiently(bytes, patience()),
+            };
+        }
+        self.find_despite(buffer, patience)
+    }
+
+    /// As [`find_region`](Self::find_region), where the buffer may not fit or something speaks against
+    /// a lease at once.
+    #[cold]
+    fn find_despite(
+        &self,
+        buffer: &mut M,
+        patience: impl FnOnce() -> Option<Duration>,
+    ) -> Result<Boxed<B, M>, LeaseRefusal<B::Error>> {
+        let bytes = self.check_fit(buffer)?;
+        if self.objections.is_over_bound() {
+            return self.find_patiently(bytes, patience());
+        }
+        self.check_open()?;
+        self.draw(bytes)
+            .map_or_else(|| self.find_patiently(bytes, patience()), Ok)
+    }
+
+    /// Waits for a region, and counts if there is none.
+    #[cold]
+    fn find_patiently(
+        &self,
+        bytes: u64,
+        patience: Option<Duration>,
+    ) -> Result<Boxed<B, M>, LeaseRefusal<B::Error>> {
+        let found = self.draw_patiently(bytes, patience);
         if matches!(found, Err(LeaseRefusal::Exhausted { .. })) {
             self.exhausted.fetch_add(1, Ordering::Relaxed);
         }
         found
     }
 
-    /// Checks that the buffer fits a region. Returns its length.
+    /// Checks that the buffer fits a region where it is. Returns its length.
     pub(crate) fn check_fit(&self, buffer: &mut M) -> Result<u64, LeaseRefusal<B::Error>> {
         let Some(memory) = MemoryRange::of(buffer) else {
             return Err(LeaseRefusal::ZeroLength);

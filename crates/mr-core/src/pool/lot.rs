@@ -3,7 +3,7 @@
 use crate::exposure::Ledger;
 use crate::pool::shard::Boxed;
 use crate::pool::slot::StaleSum;
-use crate::{DmaBuffer, MrBackend, Time};
+use crate::{DmaBuffer, MrBackend, RegionState, Time};
 use std::collections::VecDeque;
 
 /// What one shard gives into a flush. It changes hands as a whole, so that its regions stay in the
@@ -77,23 +77,31 @@ impl<B: MrBackend, M: DmaBuffer> DeadLots<B, M> {
         most: usize,
         ledger: &mut Ledger,
         mut buffer: impl FnMut(M),
-        mut clean: impl FnMut(Boxed<B, M>),
+        clean: &mut Vec<Boxed<B, M>>,
     ) -> Option<Vec<Boxed<B, M>>> {
         let (slots, dead) = self.lots.front_mut()?;
+        let dead = *dead;
         let from = slots.len().saturating_sub(most);
         self.regions -= slots.len() - from;
-        for mut slot in slots.drain(from..) {
+        let mut legal = true;
+        for slot in slots[from..].iter_mut().map(|slot| &mut **slot) {
             if !slot.enter_through_flush() {
-                self.strays.push(slot);
+                slot.confine();
+                legal = false;
                 continue;
             }
-            if let Some(mapping) = &mut slot.current {
-                ledger.record(mapping, *dead);
-                mapping.take_buffer().into_iter().for_each(&mut buffer);
+            if let Some(released) = slot.latest() {
+                ledger.record(released, dead);
             }
-            slot.forget();
-            clean(slot);
+            if let Some(mapping) = slot.forget() {
+                buffer(mapping.into_buffer());
+            }
         }
+        if !legal {
+            let strays = slots.extract_if(from.., |slot| slot.state() != RegionState::Clean);
+            self.strays.extend(strays);
+        }
+        clean.extend(slots.drain(from..));
         if from > 0 {
             return None;
         }

@@ -38,6 +38,7 @@ impl<B: MrBackend, M: DmaBuffer> Drawn<B, M> {
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Has the backend map `buffer` with the drawn region.
+    #[inline(always)]
     pub(crate) fn map(
         &self,
         slot: Boxed<B, M>,
@@ -95,13 +96,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         match answer {
             Some(Ok(keys)) => {
                 let mut slot = drawn.slot;
-                slot.tag = drawn.tag;
-                if drawn.before == RegionState::Reusable {
+                self.use_tag(&mut slot, drawn.tag);
+                if slot.current.is_some() {
                     self.supersede(&mut slot);
                 }
-                slot.maps = slot.maps.saturating_add(1);
+                slot.maps += 1;
                 let mapping = Mapping::new(drawn.buffer, drawn.addr, keys, drawn.access);
-                slot.current = Some(mapping);
+                slot.begin(mapping);
                 Ok(slot)
             }
             Some(Err(error)) if error.kind().leaves_region_known() => {
@@ -124,6 +125,14 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                     buffer: None,
                 })
             }
+        }
+    }
+
+    #[inline]
+    fn use_tag(&self, slot: &mut Boxed<B, M>, tag: KeyTag) {
+        slot.tag = tag;
+        if tag == KeyTag::new(0) {
+            self.tag_wraps.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -179,7 +188,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     fn confine_unknown(&self, drawn: Drawn<B, M>, kind: ErrorKind) {
         let now = self.now();
         let mut slot = drawn.slot;
-        slot.tag = drawn.tag;
+        self.use_tag(&mut slot, drawn.tag);
         let stale = slot.stale();
         let journey = slot.journey.take();
         if let Some(mapping) = slot.current.take() {

@@ -19,6 +19,7 @@ mod driver;
 mod due;
 mod flush;
 mod gate;
+mod gauge;
 mod handback;
 mod home;
 mod kill;
@@ -27,6 +28,7 @@ mod lot;
 mod map;
 #[cfg(all(test, model))]
 mod models;
+mod objections;
 mod patience;
 mod quarantine;
 mod release;
@@ -93,7 +95,9 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         buffer: M,
         access: Access,
     ) -> Result<BorrowedLease<'_, B, M>, LeaseError<B::Error, M>> {
-        self.lease_timeout(buffer, access, self.core.config.lease_timeout)
+        let usual = || Some(self.core.config.lease_timeout);
+        let slot = self.core.lease(buffer, access, usual)?;
+        Ok(Lease::new(slot, self))
     }
 
     /// Leases a region, waiting for one at most `timeout`.
@@ -107,7 +111,7 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         access: Access,
         timeout: Duration,
     ) -> Result<BorrowedLease<'_, B, M>, LeaseError<B::Error, M>> {
-        let slot = self.core.lease(buffer, access, Some(timeout))?;
+        let slot = self.core.lease(buffer, access, || Some(timeout))?;
         Ok(Lease::new(slot, self))
     }
 
@@ -121,7 +125,7 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         buffer: M,
         access: Access,
     ) -> Result<BorrowedLease<'_, B, M>, LeaseError<B::Error, M>> {
-        let slot = self.core.lease(buffer, access, None)?;
+        let slot = self.core.lease(buffer, access, || None)?;
         Ok(Lease::new(slot, self))
     }
 
@@ -137,7 +141,7 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         access: Access,
         timeout: Duration,
     ) -> Result<OwnedLease<B, M>, LeaseError<B::Error, M>> {
-        let slot = self.core.lease(buffer, access, Some(timeout))?;
+        let slot = self.core.lease(buffer, access, || Some(timeout))?;
         Ok(Lease::new(slot, Arc::clone(self)))
     }
 

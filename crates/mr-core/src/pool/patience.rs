@@ -30,7 +30,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 break Err(refusal);
             }
             self.relieve(deadline);
-            if !self.over_bound.load(Ordering::Relaxed)
+            if !self.objections.is_over_bound()
                 && let Some(slot) = self.draw(bytes)
             {
                 break Ok(slot);
@@ -71,7 +71,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     fn relieve(&self, deadline: Deadline) {
         let stop = || self.check_open().is_err();
         let ticket = self.gate.ticket();
-        if self.over_bound.load(Ordering::Relaxed)
+        if self.objections.is_over_bound()
             && self.gate.wait(ticket, false, deadline, stop) == Turn::Start
         {
             self.help();
@@ -97,7 +97,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     fn count_bytes(&self, bytes: u64) {
         let mut shard = self.shards[self.my_shard()].lock();
-        shard.tally.leased_bytes = shard.tally.leased_bytes.wrapping_add_unsigned(bytes);
+        shard.tally.leased_bytes.add(bytes);
     }
 
     #[cold]

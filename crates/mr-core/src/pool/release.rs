@@ -6,8 +6,8 @@ use crate::pool::handback::Handback;
 use crate::pool::shard::Boxed;
 use crate::pool::slot::{Fate, StaleSum};
 use crate::{
-    AtRelease, DmaBuffer, Driver, ErrorKind, Fence, FlushError, InvalidateError, KeyTag, MrBackend,
-    Poisoned, PoisonedBy, RegionState, ReleasedRegion, Remap, Scope, Time,
+    Access, AtRelease, DmaBuffer, Driver, ErrorKind, Fence, FlushError, InvalidateError, KeyTag,
+    MrBackend, Poisoned, PoisonedBy, RegionState, ReleasedRegion, Remap, Scope, Time,
 };
 use std::sync::Arc;
 
@@ -18,27 +18,16 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let Some(mapping) = &mut slot.current else {
             return self.fail_internally(slot);
         };
+        let bytes = mapping.bytes;
+        let verdict = self.verdict(slot.maps.into(), bytes, mapping.access);
+        // What `Slot::is_plain` says, but known before it is written.
+        let plain = matches!(fate, Fate::Collect) && slot.earlier.is_empty();
         mapping.released = now;
         mapping.send(fate);
-        let released = ReleasedRegion::new(slot.maps.into(), mapping.bytes, mapping.access);
-        let verdict = self.verdict(&released);
-        if verdict == AtRelease::Invalidate && self.kills_alone() {
-            // A failure is in the quarantine's books; a release has nobody to tell.
-            let _ = self.kill(slot, false);
+        if plain && verdict == AtRelease::Retire {
+            self.retire_plain(slot, bytes, now);
         } else {
-            let reuse = verdict == AtRelease::Reuse;
-            self.publish(
-                slot,
-                if reuse {
-                    RegionState::Reusable
-                } else {
-                    RegionState::Worn
-                },
-                now,
-            );
-            if verdict == AtRelease::Invalidate {
-                self.flush_at_once();
-            }
+            self.release_otherwise(slot, verdict, now);
         }
         if self.is_closed() {
             self.free_clean();
@@ -46,16 +35,47 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
     }
 
+    /// Puts a [plain](Slot::is_plain) region on the dirty list: what most releases do.
+    #[inline]
+    fn retire_plain(&self, mut slot: Boxed<B, M>, bytes: u64, now: Time) {
+        if !slot.enter(RegionState::Worn) {
+            return self.fail_internally(slot);
+        }
+        self.soften(&mut slot);
+        let mut shard = self.shards[self.my_shard()].lock();
+        let ask = shard.release_plain(slot, bytes, now, &self.budget);
+        drop(shard);
+        self.follow_up(ask, now);
+    }
+
+    #[inline(never)]
+    fn release_otherwise(&self, slot: Boxed<B, M>, verdict: AtRelease, now: Time) {
+        match verdict {
+            AtRelease::Retire => self.publish(slot, RegionState::Worn, now),
+            AtRelease::Reuse => self.publish(slot, RegionState::Reusable, now),
+            AtRelease::Invalidate if self.kills_alone() => {
+                // A failure is in the quarantine's books; a release has nobody to tell.
+                let _ = self.kill(slot, false);
+            }
+            AtRelease::Invalidate => {
+                self.publish(slot, RegionState::Worn, now);
+                self.flush_at_once();
+            }
+        }
+    }
+
     /// Ends the lease of `slot` and returns its buffer once the key is dead.
     pub(crate) fn invalidate(&self, mut slot: Boxed<B, M>) -> Result<M, InvalidateError<B::Error>> {
         let now = self.now();
+        let global = self.capabilities.fence == Fence::Global;
+        let handback = global.then(|| Arc::new(Handback::new()));
         if let Some(mapping) = &mut slot.current {
             mapping.released = now;
-            mapping.send(Fate::Collect);
+            mapping.send(handback.clone().map_or(Fate::Collect, Fate::Hand));
         }
-        let result = match self.capabilities.fence {
-            Fence::PerKey => self.kill(slot, true),
-            Fence::Global => self.kill_by_flush(slot, now),
+        let result = match handback {
+            None => self.kill(slot, true),
+            Some(handback) => self.kill_by_flush(slot, now, &handback),
         };
         if self.is_closed() {
             self.free_clean();
@@ -68,13 +88,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// callers share it: those who come while one is under way all join the next.
     fn kill_by_flush(
         &self,
-        mut slot: Boxed<B, M>,
+        slot: Boxed<B, M>,
         now: Time,
+        handback: &Handback<M>,
     ) -> Result<Option<M>, InvalidateError<B::Error>> {
-        let handback = Arc::new(Handback::new());
-        if let Some(mapping) = &mut slot.current {
-            mapping.send(Fate::Hand(Arc::clone(&handback)));
-        }
         self.publish(slot, RegionState::Worn, now);
         let flushed = self.flush(Scope::Worn);
         match handback.leave_to_pool() {
@@ -111,10 +128,19 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         }
     }
 
-    fn verdict(&self, released: &ReleasedRegion) -> AtRelease {
+    #[inline]
+    fn verdict(&self, maps: u32, bytes: u64, access: Access) -> AtRelease {
         if self.is_closed() {
             return AtRelease::Invalidate;
         }
+        if !self.policy_speaks_at_release {
+            return AtRelease::Retire;
+        }
+        self.ask_at_release(&ReleasedRegion::new(maps, bytes, access))
+    }
+
+    #[inline(never)]
+    fn ask_at_release(&self, released: &ReleasedRegion) -> AtRelease {
         let verdict = self.ask_policy(|policy| policy.at_release(released));
         match verdict.flatten().unwrap_or(AtRelease::Retire) {
             // A key value must not come back while an earlier use of it may be stale.
@@ -164,15 +190,13 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         (journey, left)
     }
 
-    /// Puts a released region on the dirty list.
+    /// Puts any released region on the dirty list.
     pub(crate) fn publish(&self, mut slot: Boxed<B, M>, state: RegionState, now: Time) {
         if !slot.enter(state) {
             return self.fail_internally(slot);
         }
         let home = self.come_home(&mut slot);
-        if self.capabilities.soft_invalidate {
-            self.ask_backend(|backend| backend.soft_invalidate(&mut slot.region));
-        }
+        self.soften(&mut slot);
         let bytes = slot.current.as_ref().map_or(0, |mapping| mapping.bytes);
         let mut shard = self.shards[self.my_shard()].lock();
         // A flush that waits for this region must find it on its list, and not travelling again.
@@ -182,6 +206,20 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         let ask = shard.release(slot, bytes, now, &self.budget);
         drop(shard);
         self.arrive_home(home);
+        self.follow_up(ask, now);
+    }
+
+    /// Has the backend take the key out of its table, where it can: only caches may still honour it.
+    #[inline]
+    fn soften(&self, slot: &mut Boxed<B, M>) {
+        if self.capabilities.soft_invalidate {
+            self.ask_backend(|backend| backend.soft_invalidate(&mut slot.region));
+        }
+    }
+
+    /// What follows when a released region is on its list.
+    #[inline]
+    fn follow_up(&self, ask: bool, now: Time) {
         if ask {
             self.ask(now);
         }

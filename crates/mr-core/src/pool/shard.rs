@@ -4,6 +4,7 @@ use crate::exposure::Ledger;
 use crate::pool::core::earlier;
 use crate::pool::credit::{Budget, Credit};
 use crate::pool::gate::InFlush;
+use crate::pool::gauge::Gauge;
 use crate::pool::lot::{DeadLots, Lot};
 use crate::pool::slot::{Slot, StaleSum};
 use crate::{DmaBuffer, DrawOrder, MrBackend, RegionState, Scope, Time};
@@ -54,34 +55,26 @@ pub(crate) struct Shard<B: MrBackend, M> {
 /// Counters of one shard. They are written under its lock, so they cost a release next to nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    /// Slots taken out to be leased, and how many more that is than came back. A region may come
-    /// back in another shard than it was taken from, so that only sums over all shards say how many
-    /// are out.
+    /// Slots taken out to be leased, and those of them that have not come back.
     pub(crate) out: u64,
-    pub(crate) leased: i64,
-    pub(crate) leased_bytes: i64,
-    pub(crate) peak_leased: i64,
-    pub(crate) peak_leased_bytes: i64,
+    pub(crate) leased: Gauge,
+    pub(crate) leased_bytes: Gauge,
     /// Those that came back without having been mapped.
     pub(crate) unmapped: u64,
     pub(crate) worn: u64,
     /// Counted when a region is drawn, and taken back in whichever shard an unmapped one is put:
     /// a shard's own count may pass below zero and wrap, the sum over all shards is right.
     pub(crate) reused: u64,
-    pub(crate) tag_wraps: u64,
 }
 
 impl Tally {
     pub(crate) const fn merge(&mut self, other: &Self) {
         self.out += other.out;
-        self.leased += other.leased;
-        self.leased_bytes += other.leased_bytes;
+        self.leased.merge(&other.leased);
+        self.leased_bytes.merge(&other.leased_bytes);
         self.unmapped += other.unmapped;
-        self.peak_leased += other.peak_leased;
-        self.peak_leased_bytes += other.peak_leased_bytes;
         self.worn += other.worn;
         self.reused = self.reused.wrapping_add(other.reused);
-        self.tag_wraps = self.tag_wraps.wrapping_add(other.tag_wraps);
     }
 }
 
@@ -117,6 +110,19 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         }
     }
 
+    /// Takes out a clean region to be leased for `bytes`, if the order is random and there is one: what
+    /// most leases do.
+    #[inline]
+    pub(crate) fn draw_at_hand(&mut self, bytes: u64) -> Option<Boxed<B, M>> {
+        if self.order != DrawOrder::Random {
+            return None;
+        }
+        let place = any_at_hand(self.clean.len(), &mut self.random)?;
+        let slot = self.clean.swap_remove(place);
+        self.count_drawn(bytes);
+        Some(slot)
+    }
+
     /// Takes out a region to be leased for `bytes`. `elsewhere` says when clean regions have last
     /// come to the depot, if it has any: where those are to be drawn first, this draws none.
     pub(crate) fn draw(
@@ -124,37 +130,40 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         bytes: u64,
         elsewhere: impl FnOnce() -> Option<Time>,
     ) -> Option<Boxed<B, M>> {
-        let clean = match self.order {
-            DrawOrder::Random => {
-                let any = any_at_hand(self.clean.len(), &mut self.random);
-                any.map(|place| self.clean.swap_remove(place))
-            }
+        self.draw_at_hand(bytes)
+            .or_else(|| self.draw_otherwise(bytes, elsewhere))
+    }
+
+    /// The rest of [`draw`](Self::draw).
+    pub(crate) fn draw_otherwise(
+        &mut self,
+        bytes: u64,
+        elsewhere: impl FnOnce() -> Option<Time>,
+    ) -> Option<Boxed<B, M>> {
+        let slot = match self.order {
+            DrawOrder::Random => self.draw_reusable(elsewhere)?,
             // A magazine or two.
-            DrawOrder::Fifo => (!self.clean.is_empty()).then(|| self.clean.remove(0)),
-            DrawOrder::Lifo => return self.draw_latest(bytes, elsewhere()),
+            DrawOrder::Fifo if !self.clean.is_empty() => self.clean.remove(0),
+            DrawOrder::Fifo => self.draw_reusable(elsewhere)?,
+            DrawOrder::Lifo => self.draw_latest(elsewhere())?,
         };
-        let slot = match clean {
-            Some(slot) => slot,
-            None => self.draw_reusable(elsewhere)?,
-        };
-        self.count_drawn(&slot, bytes);
+        self.count_removed(&slot);
+        self.count_drawn(bytes);
         Some(slot)
     }
 
     /// Whichever region has come to its list last, unless the depot has a later one.
-    fn draw_latest(&mut self, bytes: u64, elsewhere: Option<Time>) -> Option<Boxed<B, M>> {
+    fn draw_latest(&mut self, elsewhere: Option<Time>) -> Option<Boxed<B, M>> {
         let released = self.reusable.back().and_then(|slot| slot.latest());
         let cleaned = (!self.clean.is_empty()).then_some(self.cleaned);
         if elsewhere > released.max(cleaned) {
             return None;
         }
-        let slot = if cleaned > released {
-            self.clean.pop()?
+        if cleaned > released {
+            self.clean.pop()
         } else {
-            self.reusable.pop_back()?
-        };
-        self.count_drawn(&slot, bytes);
-        Some(slot)
+            self.reusable.pop_back()
+        }
     }
 
     /// Takes in regions that are clean since `cleaned`, or longer.
@@ -163,22 +172,21 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         self.cleaned = cleaned;
     }
 
-    #[inline]
-    fn count_drawn(&mut self, slot: &Slot<B, M>, bytes: u64) {
-        let tally = &mut self.tally;
+    /// Counts a region that has left its list: its stale keys, if it has any.
+    fn count_removed(&mut self, slot: &Slot<B, M>) {
         if slot.state() == RegionState::Reusable {
             self.reusable_sum.remove(&slot.stale());
-            tally.reused = tally.reused.wrapping_add(1);
+            self.tally.reused = self.tally.reused.wrapping_add(1);
         }
-        tally.tag_wraps = tally.tag_wraps.wrapping_add(slot.wraps_next());
-        tally.out += 1;
-        tally.leased += 1;
-        tally.leased_bytes = tally.leased_bytes.wrapping_add_unsigned(bytes);
-        tally.peak_leased = tally.peak_leased.max(tally.leased);
-        tally.peak_leased_bytes = tally.peak_leased_bytes.max(tally.leased_bytes);
     }
 
-    #[inline(never)]
+    #[inline]
+    const fn count_drawn(&mut self, bytes: u64) {
+        self.tally.out += 1;
+        self.tally.leased.add(1);
+        self.tally.leased_bytes.add(bytes);
+    }
+
     fn draw_reusable(&mut self, elsewhere: impl FnOnce() -> Option<Time>) -> Option<Boxed<B, M>> {
         if self.reusable.is_empty() || self.dead.regions() > 0 || elsewhere().is_some() {
             return None;
@@ -195,7 +203,6 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
     /// Puts back a region that a lease call took out and could not map.
     pub(crate) fn put_back(&mut self, slot: Boxed<B, M>, bytes: u64) {
         self.count_unmapped(bytes);
-        self.tally.tag_wraps = self.tally.tag_wraps.wrapping_sub(slot.wraps_next());
         if slot.state() == RegionState::Clean {
             self.clean.push(slot);
         } else {
@@ -212,12 +219,28 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
 
     /// Counts a region that was leased for `bytes` and is so no longer.
     pub(crate) const fn count_back(&mut self, bytes: u64) {
-        self.tally.leased -= 1;
-        self.tally.leased_bytes = self.tally.leased_bytes.wrapping_sub_unsigned(bytes);
+        self.tally.leased.remove(1);
+        self.tally.leased_bytes.remove(bytes);
     }
 
-    /// Puts a released region on the dirty list. Says whether the policy must be asked: the first
-    /// one always, so that somebody knows of it.
+    /// Puts a released region of one mapping, which is [plain](Slot::is_plain) and worn, on the dirty
+    /// list. Says whether the policy must be asked: the first one always, so that somebody knows of it.
+    #[inline]
+    pub(crate) fn release_plain(
+        &mut self,
+        slot: Boxed<B, M>,
+        bytes: u64,
+        released: Time,
+        budget: &Budget,
+    ) -> bool {
+        let ask = self.pay(bytes, released, budget);
+        self.tally.worn += 1;
+        self.worn_sum.add(bytes, released);
+        self.worn.push(slot);
+        ask
+    }
+
+    /// Puts any released region on the dirty list, as [`release_plain`](Self::release_plain).
     pub(crate) fn release(
         &mut self,
         slot: Boxed<B, M>,
@@ -225,28 +248,29 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         released: Time,
         budget: &Budget,
     ) -> bool {
-        self.count_back(bytes);
-        let mut ask = !self.credit.pay(bytes);
-        if ask && self.oldest.is_some() {
-            budget.refill(&mut self.credit);
-            ask = !self.credit.pay(bytes);
-        }
-        ask |= self.oldest.is_none();
-        self.plain &= slot.is_plain();
-        if slot.state() == RegionState::Reusable {
-            self.keep(slot);
-        } else {
-            self.tally.worn += 1;
-            if slot.earlier.is_empty() {
-                self.worn_sum.add(bytes, released);
-                self.oldest.get_or_insert(released);
-            } else {
-                self.worn_sum.merge(&slot.stale());
-                self.note_oldest(&slot);
-            }
-            self.worn.push(slot);
-        }
+        let ask = self.pay(bytes, released, budget);
+        self.tally.worn += u64::from(slot.state() == RegionState::Worn);
+        self.restore(slot);
         ask
+    }
+
+    /// Counts a region back, and pays for its release. Says whether the policy must be asked.
+    #[inline]
+    fn pay(&mut self, bytes: u64, released: Time, budget: &Budget) -> bool {
+        self.count_back(bytes);
+        !self.credit.pay(bytes) && self.find_no_credit(bytes, released, budget)
+    }
+
+    /// As [`pay`](Self::pay), without credit: always while nothing is stale, since what takes
+    /// `oldest` away takes the credit, too.
+    #[inline(never)]
+    fn find_no_credit(&mut self, bytes: u64, released: Time, budget: &Budget) -> bool {
+        if self.oldest.is_none() {
+            self.oldest = Some(released);
+            return true;
+        }
+        budget.refill(&mut self.credit);
+        !self.credit.pay(bytes)
     }
 
     /// Puts a stale region back that a flush did not get to, or that a thief has taken.
@@ -324,7 +348,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             ..
         } = self;
         let keep = |buffer| unclaimed.push_back(buffer);
-        let spare = dead.settle(most, ledger, keep, |slot| clean.push(slot));
+        let spare = dead.settle(most, ledger, keep, clean);
         self.keep_spare(spare);
         before - self.dead.regions()
     }
@@ -343,7 +367,7 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
         } = self;
         let keep = |buffer| to.push(buffer);
         let at_a_time = left.min(at_a_time);
-        let spare = dead.settle(at_a_time, ledger, keep, |slot| clean.push(slot));
+        let spare = dead.settle(at_a_time, ledger, keep, clean);
         self.keep_spare(spare);
         left > at_a_time && self.dead.regions() > 0
     }
@@ -366,7 +390,8 @@ impl<B: MrBackend, M: DmaBuffer> Shard<B, M> {
             return None;
         }
         let slot = self.reusable.pop_front()?;
-        self.count_drawn(&slot, bytes);
+        self.count_removed(&slot);
+        self.count_drawn(bytes);
         Some(slot)
     }
 
@@ -401,6 +426,7 @@ pub(crate) fn count(len: usize) -> u32 {
 }
 
 /// A place among the last [`AT_HAND`] of a list.
+#[inline]
 fn any_at_hand(len: usize, random: &mut ChaCha8Rng) -> Option<usize> {
     let at_hand = len.min(AT_HAND);
     // The upper half of a product of a random u32 and a length is below the length.

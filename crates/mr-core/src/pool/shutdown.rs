@@ -51,7 +51,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// No more leases: whoever waits for one is told so, and what is released from now on is
     /// invalidated and freed by the thread that releases it.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
+        self.objections.close();
         self.queue.poke_all();
         self.gate.notify();
     }

@@ -34,9 +34,9 @@ pub(crate) struct Slot<B: MrBackend, M> {
 /// One use of a region for one buffer.
 ///
 /// Unless the buffer is taken out it is never dropped: whatever goes wrong on the way, memory that
-/// a live key may reach is leaked rather than freed.
+/// a live key may reach is leaked rather than freed. Whoever takes it out has no mapping any more.
 pub(crate) struct Mapping<M> {
-    buffer: Option<ManuallyDrop<M>>,
+    buffer: ManuallyDrop<M>,
     pub(crate) addr: u64,
     pub(crate) bytes: u64,
     pub(crate) keys: Keys,
@@ -118,9 +118,8 @@ impl StaleSum {
 impl<M: DmaBuffer> Mapping<M> {
     pub(crate) fn new(buffer: M, addr: u64, keys: Keys, access: Access) -> Self {
         let bytes = buffer.len() as u64;
-        let buffer = Some(ManuallyDrop::new(buffer));
         Self {
-            buffer,
+            buffer: ManuallyDrop::new(buffer),
             addr,
             bytes,
             keys,
@@ -131,13 +130,14 @@ impl<M: DmaBuffer> Mapping<M> {
         }
     }
 
-    /// Decides where the buffer goes when its key is dead; until then it is dropped.
+    /// Decides, once, where the buffer goes when its key is dead; until then it is dropped.
+    #[inline]
     pub(crate) fn send(&mut self, fate: Fate<M>) {
-        self.collect = matches!(fate, Fate::Collect);
-        self.handback = match fate {
-            Fate::Hand(handback) => Some(handback),
-            Fate::Drop | Fate::Collect => None,
-        };
+        match fate {
+            Fate::Drop => {}
+            Fate::Collect => self.collect = true,
+            Fate::Hand(handback) => self.handback = Some(handback),
+        }
     }
 
     /// Whether it is only to be kept for `Pool::reclaim`, which nobody waits for.
@@ -145,20 +145,21 @@ impl<M: DmaBuffer> Mapping<M> {
         self.collect && self.handback.is_none()
     }
 
-    /// Takes out the buffer and where it goes.
-    pub(crate) fn take_estate(&mut self) -> Option<(M, Fate<M>)> {
-        let buffer = self.take_buffer()?;
-        let fate = match self.handback.take() {
+    /// The buffer and where it goes. To be called when the key is dead.
+    #[inline]
+    pub(crate) fn into_estate(self) -> (M, Fate<M>) {
+        let fate = match self.handback {
             Some(handback) => Fate::Hand(handback),
             None if self.collect => Fate::Collect,
             None => Fate::Drop,
         };
-        Some((buffer, fate))
+        (ManuallyDrop::into_inner(self.buffer), fate)
     }
 
-    /// Takes the buffer out. To be called when the key is dead.
-    pub(crate) fn take_buffer(&mut self) -> Option<M> {
-        self.buffer.take().map(ManuallyDrop::into_inner)
+    /// The buffer, wherever it was to go. To be called when the key is dead.
+    #[inline]
+    pub(crate) fn into_buffer(self) -> M {
+        ManuallyDrop::into_inner(self.buffer)
     }
 }
 
@@ -183,11 +184,6 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
         self.state
     }
 
-    /// 1 if the next mapping's tag starts again at 0, else 0.
-    pub(crate) fn wraps_next(&self) -> u64 {
-        u64::from(self.tag.next() < self.tag)
-    }
-
     /// Goes to `next`; `false` and no change if `next` cannot follow the present state.
     #[must_use]
     pub(crate) const fn enter(&mut self, next: RegionState) -> bool {
@@ -205,12 +201,19 @@ impl<B: MrBackend, M: DmaBuffer> Slot<B, M> {
         self.enter(RegionState::InFlush) && self.enter(RegionState::Clean)
     }
 
-    /// Forgets what was before a successful invalidation. The buffers must be out.
+    /// Takes the mapping that begins a lease. The previous one, if there was one, must be out.
     #[inline]
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn begin(&mut self, mapping: Mapping<M>) {
+        // Not dropped, since there is nothing to drop: so it is written in its place at once.
+        std::mem::forget(self.current.replace(mapping));
+    }
+
+    /// Forgets what was before a successful invalidation, and gives out the latest mapping.
+    #[inline]
+    pub(crate) const fn forget(&mut self) -> Option<Mapping<M>> {
         self.maps = 0;
         self.failures = 0;
-        self.current = None;
+        self.current.take()
     }
 
     /// Whether nobody waits for its burial: its one buffer is to be reclaimed.
