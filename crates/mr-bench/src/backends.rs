@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mr_core::{
-    Access, BackendError, BatchError, Capabilities, DeallocError, ErrorKind, Fence, KeyTag, Keys,
-    LocalKey, MemoryRange, MrBackend, Remap, RemoteKey,
+    Access, BackendError, BatchError, Capabilities, ChainedMap, DeallocError, ErrorKind, Fence,
+    KeyTag, Keys, LocalKey, MemoryRange, MrBackend, Remap, RemoteKey,
 };
 
 /// What one `invalidate` call costs, whatever the size of its batch.
@@ -117,6 +117,25 @@ unsafe impl MrBackend for StubBackend {
 
     fn dealloc(&self, _: u32) -> Result<(), DeallocError<u32, Never>> {
         Ok(())
+    }
+}
+
+// SAFETY: as above: the memory is never touched, and the request goes nowhere.
+unsafe impl ChainedMap for StubBackend {
+    /// The key.
+    type Request = RemoteKey;
+
+    fn map_chained(
+        &self,
+        region: &mut u32,
+        memory: MemoryRange<'_>,
+        access: Access,
+        tag: KeyTag,
+        request: &mut dyn FnMut(Keys) -> RemoteKey,
+    ) -> Result<Keys, Never> {
+        let keys = self.map(region, memory, access, tag)?;
+        black_box(request(keys));
+        Ok(keys)
     }
 }
 

@@ -6,13 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use mr_core::{DrawOrder, Driver, Fence, InvalidationPolicy, Lease, Pool};
+use mr_core::{
+    Access, BorrowedLease, DrawOrder, Driver, Fence, InvalidationPolicy, Lease, LeaseResult, Pool,
+    Shortage,
+};
 use mr_policies::Threshold;
 
 use crate::backends::{ACCESS, Price, StubBackend};
 use crate::rounds::nanos_each;
 
 pub(crate) type BenchPool = Pool<StubBackend>;
+
+/// What a batch of leases comes to.
+type Many<'p> = Vec<LeaseResult<BorrowedLease<'p, StubBackend, Vec<u8>>, StubBackend, Vec<u8>>>;
 
 /// The length of each buffer. Nobody touches the bytes.
 pub(crate) const BUFFER: usize = 4096;
@@ -84,6 +90,46 @@ impl<'p> Churn<'p> {
         self.timed(lease)
     }
 
+    /// The same with leases that come so many at a time.
+    pub(crate) fn round_of_many(&mut self, depth: usize) -> Result<f64> {
+        let pool = &**self.pool;
+        self.timed_of_many(depth, |wanted| {
+            pool.lease_batch(wanted, Shortage::TakeFewer)
+        })
+    }
+
+    /// The same, with a request behind each.
+    pub(crate) fn round_of_many_chained(&mut self, depth: usize) -> Result<f64> {
+        let pool = &**self.pool;
+        self.timed_of_many(depth, |wanted| {
+            pool.lease_batch_chained(wanted, Shortage::TakeFewer, |_, keys| keys.remote)
+        })
+    }
+
+    fn timed_of_many(
+        &mut self,
+        depth: usize,
+        lease: impl Fn(std::vec::Drain<'_, (Vec<u8>, Access)>) -> Many<'p>,
+    ) -> Result<f64> {
+        let batches = ROUND.div_ceil(self.batch);
+        // Kept, so that the caller's own list costs as little as that of single leases does.
+        let mut wanted = Vec::with_capacity(depth);
+        nanos_each(batches * self.batch, || {
+            (0..batches).try_for_each(|_| {
+                while !self.buffers.is_empty() {
+                    let rest = self.buffers.len().saturating_sub(depth);
+                    wanted.extend(self.buffers.drain(rest..).map(|buffer| (buffer, ACCESS)));
+                    for leased in lease(wanted.drain(..)) {
+                        let lease = leased.map_err(|error| anyhow!("{error}"))?;
+                        black_box(lease.remote_key());
+                        lease.release();
+                    }
+                }
+                self.flush_batch()
+            })
+        })
+    }
+
     fn timed<P: Deref<Target = BenchPool>>(
         &mut self,
         lease: impl Fn(Vec<u8>) -> Result<Lease<StubBackend, Vec<u8>, P>>,
@@ -104,6 +150,10 @@ impl<'p> Churn<'p> {
             black_box(lease.remote_key());
             lease.release();
         }
+        self.flush_batch()
+    }
+
+    fn flush_batch(&mut self) -> Result<()> {
         self.pool.step();
         let back = self.pool.reclaim(&mut self.buffers, self.batch);
         ensure!(back == self.batch, "a flush of {back}, not {}", self.batch);

@@ -84,6 +84,44 @@ fn a_batch_longer_than_the_pool_does_not_wait_for_itself() {
     assert_eq!(pool.stats().regions.leased, 4);
 }
 
+/// Many are drawn with one hold of a lock, but no more than some: the others follow, in their order.
+#[test]
+fn a_batch_longer_than_one_hold_of_the_lock_is_leased_as_a_whole() {
+    let (pool, morgue) = (pool(hca(), 200), Morgue::default());
+    let leased = pool.lease_batch(wanted(&morgue, 200), Shortage::TakeFewer);
+    let leases: Vec<_> = leased.into_iter().map(Result::unwrap).collect();
+    let mut keys: Vec<_> = leases.iter().map(|lease| lease.remote_key()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), 200);
+    let buffers = leases.into_iter().map(|lease| lease.invalidate().unwrap());
+    assert!(buffers.map(|buffer| buffer.name).eq(0..200));
+}
+
+/// Those before it are leased, those behind it come back.
+#[test]
+fn a_buffer_that_fits_no_region_ends_its_batch() {
+    let (pool, morgue) = (pool(hca(), 8), Morgue::default());
+    for unfit in 0..4 {
+        let mut batch = wanted(&morgue, 4);
+        batch[unfit].0 = Buffer::new(unfit as u64, 0, &morgue);
+        let leased = pool.lease_batch(batch, Shortage::TakeFewer);
+        for (place, leased) in leased.into_iter().enumerate() {
+            if place < unfit {
+                assert_eq!(leased.unwrap().invalidate().unwrap().name, place as u64);
+                continue;
+            }
+            let (reason, back) = refusal(leased);
+            assert_eq!(back, Some(place as u64));
+            assert_eq!(
+                place == unfit,
+                matches!(reason, LeaseRefusal::ZeroLength),
+                "{reason}"
+            );
+        }
+    }
+}
+
 /// Those that are free go out at once, the others when somebody has released them.
 #[test]
 fn a_batch_waits_for_regions_of_others() {

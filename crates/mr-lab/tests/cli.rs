@@ -373,6 +373,8 @@ fn bad_input_is_refused_with_a_reason() {
         (&["measure", "--size", "64MiB"], "at most 1 GiB"),
         (&["measure", "--chained", "--backend", "mw1"], "mw2"),
         (&["measure", "--backend", "fmr"], "mw2"),
+        (&["measure", "--preset", "--backend", "mw1"], "mw2"),
+        (&["measure", "--preset", "--alone"], "cannot be used with"),
         (&["measure", "--policy", "sometimes"], "no such policy"),
         (
             &["measure", "--alone", "--policy", "use-once"],

@@ -33,10 +33,11 @@ impl Arenas {
         let after = self
             .sorted
             .partition_point(|arena| arena.inner().addr() <= addr);
-        let arena = after.checked_sub(1).map(|place| self.sorted[place].inner());
-        arena
-            .filter(|arena| arena.contains(addr, len))
-            .ok_or(Error::NotInArena { addr, len })
+        // An error is large: made before it is needed, it costs as much as the search.
+        match after.checked_sub(1).map(|place| self.sorted[place].inner()) {
+            Some(arena) if arena.contains(addr, len) => Ok(arena),
+            _ => Err(Error::NotInArena { addr, len }),
+        }
     }
 }
 
@@ -47,9 +48,9 @@ pub(crate) fn target(
     access: Access,
 ) -> Result<Target, Error> {
     let (addr, len) = (memory.addr(), memory.len());
-    let registration = arena
-        .registration()
-        .ok_or(Error::NotInArena { addr, len })?;
+    let Some(registration) = arena.registration() else {
+        return Err(Error::NotInArena { addr, len });
+    };
     Ok(Target {
         parent: registration.raw(),
         addr,

@@ -119,13 +119,14 @@ impl Endpoint {
         let link = self.link()?;
         let queue = link.queue();
         for chain in messages.chunks(queue.longest_chain()) {
-            let works = chain.iter().map(AsRef::as_ref);
-            let works: Vec<_> = works.map(|message| Work::Send { message }).collect();
+            let works = chain.iter().map(|message| Work::Send {
+                message: message.as_ref(),
+            });
             let mut patience = Patience::new(self.config.timeout);
             // SAFETY: messages are copied at once.
-            let posted = unsafe { queue.post(&works, false, &mut patience) };
+            let posted = unsafe { queue.post(works, false, &mut patience) };
             posted.map_err(|trouble| {
-                trouble.into_error("posting messages", works.len(), queue, &patience)
+                trouble.into_error("posting messages", chain.len(), queue, &patience)
             })?;
         }
         Ok(())
@@ -312,7 +313,7 @@ impl Endpoint {
         // SAFETY: a message is copied at once. Memory of an arena stays registered for as long as
         // the buffer, or a buffer's arena, lives: a read owns its buffer (see `read`), and what a
         // write that was given up still reads of a buffer that went back is wrong but harmless.
-        let posted = unsafe { queue.post(&[work], true, &mut patience) };
+        let posted = unsafe { queue.post([work].into_iter(), true, &mut patience) };
         posted
             .and_then(|number| queue.wait(number, &mut patience))
             .map_err(|trouble| trouble.into_error(what, 1, queue, &patience))

@@ -17,8 +17,8 @@ use std::time::Duration;
 pub(crate) struct Kill<'b, 'r> {
     regions: &'b mut [&'r mut Window2Region],
     verdicts: Vec<Option<Error>>,
-    /// Places of regions whose key may be alive.
-    pending: Vec<usize>,
+    /// Places of regions whose key may be alive, with it.
+    pending: Vec<(usize, u32)>,
 }
 
 impl<'b, 'r> Kill<'b, 'r> {
@@ -34,8 +34,8 @@ impl<'b, 'r> Kill<'b, 'r> {
                 verdicts.push(Some(error));
             } else if region.is_killed_by_peer() {
                 region.unbound();
-            } else if region.bound.is_some() {
-                pending.push(place);
+            } else if let Some(bound) = &region.bound {
+                pending.push((place, bound.key.bits()));
             }
         }
         Self {
@@ -48,14 +48,13 @@ impl<'b, 'r> Kill<'b, 'r> {
     /// Kills all. Waits for the HCA at most `limit` for each connection in the batch.
     pub(crate) fn run(mut self, limit: Duration) -> Result<(), BatchError<Error>> {
         while let Some(link) = self.next_link() {
-            let (on_link, others) = self.split(&link);
-            self.pending = others;
+            let on_link = self.take_pending(&link);
             let dead = if link.queue().has_failed() {
                 0
             } else {
                 self.invalidate(&link, &on_link, &mut Patience::new(limit))
             };
-            for (place, region) in on_link.into_iter().enumerate() {
+            for (place, (region, _)) in on_link.into_iter().enumerate() {
                 if place < dead {
                     self.regions[region].unbound();
                 } else if let Err(error) = self.regions[region].end() {
@@ -68,54 +67,54 @@ impl<'b, 'r> Kill<'b, 'r> {
 
     /// The connection of the next region to be killed.
     fn next_link(&self) -> Option<Arc<Link>> {
-        let place = *self.pending.first()?;
+        let (place, _) = *self.pending.first()?;
         let bound = self.regions[place].bound.as_ref()?;
         Some(Arc::clone(&bound.link))
     }
 
-    /// What is pending on this connection, and what on others (leases may be older than the
-    /// present one).
-    fn split(&mut self, link: &Arc<Link>) -> (Vec<usize>, Vec<usize>) {
+    /// Takes what is pending on this connection. The rest is on others: leases may be older than the
+    /// present one.
+    fn take_pending(&mut self, link: &Arc<Link>) -> Vec<(usize, u32)> {
         let pending = std::mem::take(&mut self.pending);
-        pending.into_iter().partition(|&place| {
+        let is_here = |&(place, _): &(usize, u32)| {
             let bound = self.regions[place].bound.as_ref();
             bound.is_none_or(|bound| Arc::ptr_eq(&bound.link, link))
-        })
+        };
+        // Nearly always.
+        if pending.iter().all(is_here) {
+            return pending;
+        }
+        let (here, others) = pending.iter().partition(|&pending| is_here(pending));
+        self.pending = others;
+        here
     }
 
-    /// Invalidates the keys of the regions at these places. Says how many, from the first on, are
-    /// known to be dead; if not all, the queue pair was given up.
-    fn invalidate(&self, link: &Link, places: &[usize], patience: &mut Patience) -> usize {
-        let keys = places
-            .iter()
-            .filter_map(|&place| self.regions[place].bound.as_ref());
-        let works: Vec<Work<'_>> = keys
-            .map(|bound| Work::Invalidate {
-                key: bound.key.bits(),
-            })
-            .collect();
+    /// Invalidates these keys. Says how many, from the first on, are known to be dead; if not all,
+    /// the queue pair was given up.
+    fn invalidate(&self, link: &Link, keys: &[(usize, u32)], patience: &mut Patience) -> usize {
         let queue = link.queue();
         let mut chains = Vec::new();
         let mut posted = 0;
-        for chain in works.chunks(queue.longest_chain()) {
+        for chain in keys.chunks(queue.longest_chain()) {
             let len = chain.len();
-            let is_last = posted + len == works.len();
+            let is_last = posted + len == keys.len();
+            let works = chain.iter().map(|&(_, key)| Work::Invalidate { key });
             // SAFETY: an invalidation names no memory.
-            let Ok(first) = (unsafe { queue.post(chain, is_last, patience) }) else {
+            let Ok(first) = (unsafe { queue.post(works, is_last, patience) }) else {
                 break;
             };
             chains.push(Chain { first, len });
             posted += len;
         }
-        if posted == works.len()
+        if posted == keys.len()
             && let Some(last) = chains.last()
             && queue.wait(last.end() - 1, patience).is_ok()
         {
-            return works.len();
+            return keys.len();
         }
         queue.give_up();
         tracing::warn!(
-            regions = works.len(),
+            regions = keys.len(),
             "invalidation failed; freeing what is left"
         );
         requests_done(&chains, queue.done())

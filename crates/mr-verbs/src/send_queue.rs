@@ -120,9 +120,9 @@ impl SendQueue {
     ///
     /// Windows, registrations and local memory that the works name must exist until the works are
     /// done, or the queue has failed and its queue pair is gone.
-    pub(crate) unsafe fn post(
+    pub(crate) unsafe fn post<'w>(
         &self,
-        works: &[Work<'_>],
+        works: impl ExactSizeIterator<Item = Work<'w>> + Clone,
         signal: bool,
         patience: &mut Patience,
     ) -> Result<u64, Trouble> {
@@ -130,11 +130,13 @@ impl SendQueue {
         self.post_when_room(count, patience, |queue, state| {
             let first = state.next;
             let last = first + count - 1;
-            let signalled = |id| (signal && id == last) || queue.is_due(id);
+            // A chain is not longer than the period, so one of it is due at most.
+            let due = queue.next_due(first);
+            let signalled = |id| (signal && id == last) || id == due;
             let State { scratch, .. } = state;
+            let (pair, works) = (queue.pair.raw(), works.clone());
             // SAFETY: the queue pair exists while `self` does; the rest is the caller's promise.
-            let posted =
-                unsafe { sys::post_send(queue.pair.raw(), scratch, first, works, signalled) };
+            let posted = unsafe { sys::post_send(pair, scratch, first, works, signalled) };
             match posted {
                 Ok(()) => Ok(()),
                 // A part of a chain is never left to itself: give the queue up.
@@ -160,7 +162,7 @@ impl SendQueue {
         patience: &mut Patience,
     ) -> Result<u64, Trouble> {
         self.post_when_room(1, patience, |queue, state| {
-            let signalled = signal || queue.is_due(state.next);
+            let signalled = signal || queue.next_due(state.next) == state.next;
             // SAFETY: as in `post`.
             unsafe { sys::bind_type_1(queue.pair.raw(), window, state.next, signalled, target) }
         })
@@ -201,10 +203,10 @@ impl SendQueue {
         }
     }
 
-    /// Whether the request of this number is signalled whatever it is.
-    fn is_due(&self, number: u64) -> bool {
+    /// The first request from this number on that is signalled whatever it is.
+    fn next_due(&self, number: u64) -> u64 {
         let period = (self.depth / 2).max(1);
-        number % period == period - 1
+        number + (period - 1 - number % period)
     }
 
     /// Waits until request `number`, which was signalled, and so all before it, is done.

@@ -552,14 +552,15 @@ pub(crate) struct PostError {
     pub(crate) errno: Errno,
 }
 
-/// Room to write work requests into, kept so that posting allocates nothing.
+/// Room to write work requests into, kept so that posting allocates nothing. Both are empty but for
+/// their capacity.
 #[derive(Default)]
 pub(crate) struct Scratch {
     requests: Vec<ffi::ibv_send_wr>,
     elements: Vec<ffi::ibv_sge>,
 }
 
-// SAFETY: empty between two calls of `post_send`, apart from its capacity.
+// SAFETY: nothing in it outlives a call of `post_send`.
 unsafe impl Send for Scratch {}
 
 /// Posts `works` as one chain, with one doorbell. The ids count up from `first_id`; `signalled`
@@ -567,39 +568,50 @@ unsafe impl Send for Scratch {}
 ///
 /// Beyond the contract of this file, windows, registrations and local memory that the works name
 /// must exist until the works are done.
-pub(crate) unsafe fn post_send(
+pub(crate) unsafe fn post_send<'w>(
     qp: Qp,
     scratch: &mut Scratch,
     first_id: u64,
-    works: &[Work<'_>],
+    works: impl ExactSizeIterator<Item = Work<'w>>,
     signalled: impl Fn(u64) -> bool,
 ) -> std::result::Result<(), PostError> {
-    scratch.requests.clear();
-    scratch.elements.clear();
-    // Both are filled before any pointer into them is taken.
-    scratch.elements.extend(works.iter().map(element));
-    for (id, work) in (first_id..).zip(works) {
-        let flags = if signalled(id) { SIGNALLED } else { 0 };
-        scratch.requests.push(request(id, work, flags));
-    }
+    let count = works.len();
+    scratch.requests.reserve(count);
+    scratch.elements.reserve(count);
     let requests = scratch.requests.as_mut_ptr();
-    for (place, element) in scratch.elements.iter_mut().enumerate() {
-        // SAFETY: there are as many requests as elements.
-        let request = unsafe { &mut *requests.wrapping_add(place) };
-        if element.length > 0 {
+    let elements = scratch.elements.as_mut_ptr();
+    let mut last: *mut ffi::ibv_send_wr = ptr::null_mut();
+    for ((place, id), work) in (first_id..).enumerate().take(count).zip(works) {
+        let request = requests.wrapping_add(place);
+        // SAFETY: there is room for `count`. Numbers and pointers, all of which may be zero.
+        unsafe { request.write_bytes(0, 1) };
+        let flags = if signalled(id) { SIGNALLED } else { 0 };
+        // SAFETY: just written, and nobody else looks at it.
+        fill(unsafe { &mut *request }, id, &work, flags);
+        if let Some(content) = element(&work) {
+            let element = elements.wrapping_add(place);
+            // SAFETY: there is room for `count`.
+            unsafe { element.write(content) };
+            // SAFETY: written above.
+            let request = unsafe { &mut *request };
             request.sg_list = element;
             request.num_sge = 1;
         }
-        if place + 1 < works.len() {
-            request.next = requests.wrapping_add(place + 1);
+        if !last.is_null() {
+            // SAFETY: the one before, written in the round before.
+            unsafe { (*last).next = request };
         }
+        last = request;
+    }
+    if last.is_null() {
+        return Ok(());
     }
     let mut bad = ptr::null_mut();
     // SAFETY: the contract of this file; the chain ends inside of the vector and is copied before
     // the call returns.
     let code = unsafe { ffi::ibv_post_send(qp.0.as_ptr(), requests, &mut bad) };
     check(code).map_err(|errno| PostError {
-        posted: place_of(requests, bad, works.len()),
+        posted: place_of(requests, bad, count),
         errno,
     })
 }
@@ -611,7 +623,8 @@ fn place_of(first: *const ffi::ibv_send_wr, bad: *const ffi::ibv_send_wr, len: u
     if place < len { place } else { 0 }
 }
 
-fn element(work: &Work<'_>) -> ffi::ibv_sge {
+/// The local memory of a request, if it has any.
+fn element(work: &Work<'_>) -> Option<ffi::ibv_sge> {
     let (addr, length, lkey) = match work {
         Work::Send { message } | Work::SendInvalidating { message, .. } => (
             message.as_ptr().expose_provenance() as u64,
@@ -619,14 +632,14 @@ fn element(work: &Work<'_>) -> ffi::ibv_sge {
             0,
         ),
         Work::Write { local, .. } | Work::Read { local, .. } => (local.addr, local.len, local.key),
-        Work::Bind { .. } | Work::Invalidate { .. } => (0, 0, 0),
+        Work::Bind { .. } | Work::Invalidate { .. } => return None,
     };
-    ffi::ibv_sge { addr, length, lkey }
+    (length > 0).then_some(ffi::ibv_sge { addr, length, lkey })
 }
 
-fn request(id: u64, work: &Work<'_>, flags: u32) -> ffi::ibv_send_wr {
-    // SAFETY: numbers and pointers, all of which may be zero.
-    let mut request = unsafe { MaybeUninit::<ffi::ibv_send_wr>::zeroed().assume_init() };
+/// Writes what differs from zero, apart from pointers to other requests and elements.
+#[inline]
+fn fill(request: &mut ffi::ibv_send_wr, id: u64, work: &Work<'_>, flags: u32) {
     request.wr_id = id;
     request.send_flags = flags;
     let invalidated = |key| ffi::imm_data_invalidated_rkey_union_t {
@@ -673,5 +686,4 @@ fn request(id: u64, work: &Work<'_>, flags: u32) -> ffi::ibv_send_wr {
             };
         }
     }
-    request
 }

@@ -20,7 +20,8 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 /// channel would cost two system calls per wait and shorten only the waits that take long anyway.
 #[derive(Debug)]
 pub(crate) struct Patience {
-    started: Instant,
+    /// When the spinning was over: most waits are by then, and need no clock.
+    started: Option<Instant>,
     limit: Duration,
     round: u32,
     sleep: Duration,
@@ -29,7 +30,7 @@ pub(crate) struct Patience {
 impl Patience {
     pub(crate) fn new(limit: Duration) -> Self {
         Self {
-            started: Instant::now(),
+            started: None,
             limit,
             round: 0,
             sleep: FIRST_SLEEP,
@@ -48,7 +49,8 @@ impl Patience {
             hint::spin_loop();
             return true;
         }
-        let left = self.limit.saturating_sub(self.started.elapsed());
+        let started = self.started.get_or_insert_with(Instant::now);
+        let left = self.limit.saturating_sub(started.elapsed());
         if left.is_zero() {
             return false;
         }

@@ -3,7 +3,7 @@
 mod batch;
 
 use crate::Error;
-use crate::arena::{Arena, Inner};
+use crate::arena::Arena;
 use crate::bound::{self, Arenas, Hold};
 use crate::endpoint::Endpoint;
 use crate::kill::Kill;
@@ -11,7 +11,7 @@ use crate::link::Link;
 use crate::mw::Window;
 use crate::peer_keys::KeyCell;
 use crate::post::Work;
-use crate::sys::WindowType;
+use crate::sys::{Mw, Target, WindowType};
 use batch::Job;
 use mr_core::{
     Access, BatchError, Capabilities, ChainedMap, DeallocError, KeyScope, KeyTag, Keys, MapJob,
@@ -59,10 +59,22 @@ type Request<'r> = dyn FnMut(Keys) -> Vec<u8> + 'r;
 /// A bind that can be posted.
 struct Ready {
     keys: Keys,
-    bind: Work<'static>,
+    window: Mw,
+    target: Target,
     /// What goes behind it.
     message: Option<Vec<u8>>,
-    arena: Arc<Inner>,
+    /// Until the region has it.
+    hold: Option<Hold>,
+}
+
+impl Ready {
+    const fn bind(&self) -> Work<'_> {
+        Work::Bind {
+            window: self.window,
+            key: self.keys.remote.bits(),
+            target: self.target,
+        }
+    }
 }
 
 /// A window that may honour a key.
@@ -70,7 +82,7 @@ pub(crate) struct Bound {
     pub(crate) key: RemoteKey,
     /// Kept until the window is unbound or freed: the queue pair goes after its windows.
     pub(crate) link: Arc<Link>,
-    _arena: Hold,
+    _arena: Option<Hold>,
 }
 
 impl std::fmt::Debug for Bound {
@@ -191,29 +203,25 @@ impl Window2Backend {
         if let Some(message) = &message {
             self.endpoint.check_message(message)?;
         }
-        let bind = Work::Bind {
-            window: window.raw(),
-            key: key.bits(),
-            target,
-        };
         Ok(Ready {
             keys,
-            bind,
+            window: window.raw(),
+            target,
             message,
-            arena: Arc::clone(arena),
+            hold: Some(Hold::new(arena)),
         })
     }
 }
 
 impl Window2Region {
     /// The HCA is about to be asked to bind.
-    fn begin(&mut self, ready: &Ready, link: &Arc<Link>) {
+    fn begin(&mut self, ready: &mut Ready, link: &Arc<Link>) {
         let key = ready.keys.remote;
         self.cell.set_alive(key);
         self.bound = Some(Bound {
             key,
             link: Arc::clone(link),
-            _arena: Hold::new(&ready.arena),
+            _arena: ready.hold.take(),
         });
     }
 

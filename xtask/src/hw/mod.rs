@@ -105,6 +105,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(256..=65_536))]
     memory: u64,
 
+    /// Have the machine's clocks count instructions, a nanosecond each, whatever the host does meanwhile
+    #[arg(long, conflicts_with_all = ["device", "vms"])]
+    count: bool,
+
     /// Set a variable for the programs (repeatable)
     #[arg(long, value_name = "NAME=VALUE", value_parser = guest::assignment)]
     env: Vec<(String, String)>,
@@ -194,6 +198,7 @@ fn run_in_machines(options: &Options, workspace: &Workspace) -> Result<u8> {
         initramfs: &initramfs,
         // The archive and what it unpacks to are both in memory for a while.
         memory_mib: options.memory + 2 * (size >> 20),
+        counts: options.count,
     };
     boot(options, &plan, &machine)
 }

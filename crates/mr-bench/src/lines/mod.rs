@@ -1,5 +1,6 @@
 //! The lines of the table, a file for each group of lines that share a run.
 
+mod batch;
 mod clock;
 mod cost;
 mod immediate;
@@ -38,6 +39,7 @@ type Measure = fn(&Setting) -> Result<Vec<Line>>;
 pub(crate) const LINES: &[(&str, Measure)] = &[
     ("cost", cost::measure),
     ("owned", owned::measure),
+    ("batch", batch::measure),
     ("threads", threads::measure),
     ("regions", regions::measure),
     ("tail", tail::measure),

@@ -4,12 +4,14 @@
 use crate::clock::Deadline;
 use crate::pool::Pool;
 use crate::pool::core::Core;
-use crate::pool::lease::{BorrowedLease, Lease, Leased, OwnedLease};
+use crate::pool::home::AT_A_TIME;
+use crate::pool::lease::{BorrowedLease, Lease, OwnedLease};
 use crate::pool::map::Drawn;
 use crate::pool::shard::Boxed;
 use crate::{Access, DmaBuffer, LeaseError, LeaseRefusal, MapJob, MrBackend};
 use std::sync::Arc;
 use std::time::Duration;
+use std::vec;
 
 /// What a batch of leases does when fewer regions are free than it has buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +44,7 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         wanted: impl IntoIterator<Item = (M, Access)>,
         shortage: Shortage,
     ) -> Vec<LeaseResult<BorrowedLease<'_, B, M>, B, M>> {
-        let leased = self.map_batch(wanted, shortage);
-        let lease = |leased: Leased<B, M>| Ok(Lease::new(leased?, self));
-        leased.into_iter().map(lease).collect()
+        self.map_batch(wanted, shortage, |slot| Lease::new(slot, self))
     }
 
     /// Leases as [`lease_batch`](Self::lease_batch) does, for leases that keep the pool alive.
@@ -53,123 +53,173 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         wanted: impl IntoIterator<Item = (M, Access)>,
         shortage: Shortage,
     ) -> Vec<LeaseResult<OwnedLease<B, M>, B, M>> {
-        let leased = self.map_batch(wanted, shortage);
-        let lease = |leased: Leased<B, M>| Ok(Lease::new(leased?, Arc::clone(self)));
-        leased.into_iter().map(lease).collect()
+        self.map_batch(wanted, shortage, |slot| Lease::new(slot, Arc::clone(self)))
     }
 
-    fn map_batch(
+    fn map_batch<L>(
         &self,
         wanted: impl IntoIterator<Item = (M, Access)>,
         shortage: Shortage,
-    ) -> Vec<Leased<B, M>> {
-        self.core
-            .lease_batch(wanted, shortage, |backend, _, jobs| backend.map_batch(jobs))
+        lease: impl FnMut(Boxed<B, M>) -> L,
+    ) -> Vec<LeaseResult<L, B, M>> {
+        let map = |backend: &B, _, jobs: &mut [MapJob<'_, B::Region, B::Error>]| {
+            backend.map_batch(jobs);
+        };
+        self.core.lease_batch(wanted, shortage, map, lease)
     }
 }
 
+/// A buffer of a batch whose turn is still to come.
+struct Wanted<M> {
+    buffer: M,
+    access: Access,
+    /// Its length, if it fits a region.
+    bytes: Option<u64>,
+}
+
 /// A batch of leases on its way.
-struct Batch<'c, B: MrBackend, M, F> {
+struct Batch<'c, B: MrBackend, M, F, G, L> {
     core: &'c Core<B, M>,
     /// Has the backend do jobs, of which the first is at this place of the batch.
     map: F,
+    /// Makes the lease of a region.
+    lease: G,
     /// Drawn, and to be mapped together. Nothing is waited for while there are any.
     round: Vec<Drawn<B, M>>,
-    done: Vec<Leased<B, M>>,
+    done: Vec<LeaseResult<L, B, M>>,
     given: usize,
 }
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     /// Leases a region for each buffer, in rounds: whatever regions are free at one time are mapped
-    /// by one call of `map`, which gets the place of its first job in the batch.
-    pub(crate) fn lease_batch(
+    /// by one call of `map`, which gets the place of its first job in the batch. `lease` makes a
+    /// lease of a region that is mapped.
+    pub(crate) fn lease_batch<L>(
         &self,
         wanted: impl IntoIterator<Item = (M, Access)>,
         shortage: Shortage,
         map: impl FnMut(&B, usize, &mut [MapJob<'_, B::Region, B::Error>]),
-    ) -> Vec<Leased<B, M>> {
+        lease: impl FnMut(Boxed<B, M>) -> L,
+    ) -> Vec<LeaseResult<L, B, M>> {
         // All of it first: from the first draw on, nothing of the user's is called that may panic.
-        let wanted: Vec<_> = wanted.into_iter().collect();
+        let measure = |(mut buffer, access)| Wanted {
+            bytes: self.check_fit(&mut buffer).ok(),
+            buffer,
+            access,
+        };
+        let wanted: Vec<_> = wanted.into_iter().map(measure).collect();
         let expected = wanted.len().min(self.config.capacity as usize);
         let mut batch = Batch {
             core: self,
             map,
+            lease,
             round: Vec::with_capacity(expected),
             done: Vec::with_capacity(wanted.len()),
             given: 0,
         };
         let mut wanted = wanted.into_iter();
-        let untried = batch.lease_all(&mut wanted, shortage);
-        let untried = untried.into_iter().chain(wanted.map(|(buffer, _)| buffer));
-        batch.done.extend(untried.map(|buffer| {
+        if let Err(refusal) = batch.lease_all(&mut wanted, shortage) {
+            // What was drawn before it still is to be mapped.
+            batch.map_round();
+            batch.done.push(Err(refusal));
+        }
+        batch.done.extend(wanted.map(|wanted| {
             Err(LeaseError {
                 reason: LeaseRefusal::NotTried,
-                buffer: Some(buffer),
+                buffer: Some(wanted.buffer),
             })
         }));
         batch.done
     }
 }
 
-impl<B: MrBackend, M: DmaBuffer, F> Batch<'_, B, M, F>
+impl<B: MrBackend, M: DmaBuffer, F, G, L> Batch<'_, B, M, F, G, L>
 where
     F: FnMut(&B, usize, &mut [MapJob<'_, B::Region, B::Error>]),
+    G: FnMut(Boxed<B, M>) -> L,
 {
-    /// Leases until one is refused. Returns the buffer that was its turn then, if it was not that
-    /// one's.
+    /// Leases until one is refused.
     fn lease_all(
         &mut self,
-        wanted: &mut std::vec::IntoIter<(M, Access)>,
+        wanted: &mut vec::IntoIter<Wanted<M>>,
         shortage: Shortage,
-    ) -> Option<M> {
+    ) -> Result<(), LeaseError<B::Error, M>> {
         let deadline = match shortage {
             Shortage::TakeFewer => None,
             Shortage::Wait(time) => Some(Deadline::after(time)),
         };
-        for (mut buffer, access) in wanted.by_ref() {
-            let at_once = match self.round.is_empty() {
-                true => None,
-                false => self.draw_at_once(&mut buffer),
-            };
-            if at_once.is_none() && !self.map_round() {
-                return Some(buffer);
+        loop {
+            self.draw_free(wanted)?;
+            if !self.map_round() {
+                return Ok(());
             }
+            let Some(Wanted {
+                mut buffer, access, ..
+            }) = wanted.next()
+            else {
+                return Ok(());
+            };
             // Without regions of others there is none to wait for.
             let waits = self.given < self.core.config.capacity as usize;
             let patience = || deadline.filter(|_| waits).map(Deadline::left);
-            let found = match at_once {
-                Some(slot) => Ok(slot),
-                None => self.core.find_region(&mut buffer, patience),
-            };
-            let drawn = match found {
-                Ok(slot) => self.core.prepare(slot, buffer, access),
-                Err(reason) => Err(LeaseError {
-                    reason,
-                    buffer: Some(buffer),
-                }),
-            };
-            match drawn {
-                Ok(drawn) => self.round.push(drawn),
-                Err(refusal) => {
-                    self.map_round();
-                    self.done.push(Err(refusal));
-                    return None;
+            match self.core.find_region(&mut buffer, patience) {
+                Ok(slot) => self.round.push(self.core.prepare(slot, buffer, access)?),
+                Err(reason) => {
+                    return Err(LeaseError {
+                        reason,
+                        buffer: Some(buffer),
+                    });
                 }
             }
         }
-        self.map_round();
-        None
     }
 
-    /// A region for the buffer, if one is free and nothing speaks against it.
-    fn draw_at_once(&self, buffer: &mut M) -> Option<Boxed<B, M>> {
+    /// Draws for as many of the next buffers as regions are free and nothing speaks against it, many
+    /// with one hold of the shard's lock.
+    fn draw_free(
+        &mut self,
+        wanted: &mut vec::IntoIter<Wanted<M>>,
+    ) -> Result<(), LeaseError<B::Error, M>> {
         let core = self.core;
         if core.objections.any() {
-            return None;
+            return Ok(());
         }
-        core.check_fit(buffer)
-            .ok()
-            .and_then(|bytes| core.draw(bytes))
+        let mine = core.my_shard();
+        loop {
+            let (mut stray, mut left) = (None, AT_A_TIME);
+            let mut shard = core.shards[mine].lock();
+            while left > 0
+                && let Some(bytes) = fits_next(wanted)
+                && let Some(mut slot) = shard.draw(bytes, || core.depot.latest())
+                && let Some(Wanted { buffer, access, .. }) = wanted.next()
+            {
+                left -= 1;
+                core.depart(&mut slot);
+                match Drawn::new(slot, buffer, access) {
+                    Ok(drawn) => self.round.push(drawn),
+                    Err(both) => {
+                        stray = Some(both);
+                        break;
+                    }
+                }
+            }
+            drop(shard);
+            if let Some((slot, buffer)) = stray {
+                return Err(core.refuse_stray(slot, buffer));
+            }
+            if left == 0 {
+                continue;
+            }
+            // That may bring more than the one.
+            if let Some(bytes) = fits_next(wanted)
+                && let Some(slot) = core.draw_elsewhere(mine, bytes)
+                && let Some(Wanted { buffer, access, .. }) = wanted.next()
+            {
+                self.round.push(core.prepare(slot, buffer, access)?);
+            } else {
+                return Ok(());
+            }
+        }
     }
 
     /// Maps what was drawn. Says whether all of it is mapped.
@@ -178,7 +228,8 @@ where
         if self.round.is_empty() {
             return true;
         }
-        let mut jobs: Vec<_> = self.round.iter_mut().map_while(Drawn::job).collect();
+        let mut jobs = Vec::with_capacity(self.round.len());
+        jobs.extend(self.round.iter_mut().map_while(Drawn::job));
         let (core, map) = (self.core, &mut self.map);
         let returned = core.ask_backend(|backend| map(backend, first, &mut jobs));
         let answers: Vec<_> = jobs.into_iter().map(MapJob::into_answer).collect();
@@ -186,13 +237,24 @@ where
         let before = self.given;
         for drawn in self.round.drain(..) {
             let leased = match answers.next() {
+                Some(Some(Ok(keys))) => {
+                    self.given += 1;
+                    let lease = (self.lease)(core.mapped(drawn, keys));
+                    self.done.push(Ok(lease));
+                    continue;
+                }
                 Some(None) if returned.is_none() => core.conclude(drawn, None),
                 Some(None) | None => core.take_back(drawn, LeaseRefusal::NotTried),
                 Some(answer) => core.conclude(drawn, answer),
             };
             self.given += usize::from(leased.is_ok());
-            self.done.push(leased);
+            self.done.push(leased.map(&mut self.lease));
         }
         self.given - before == self.done.len() - first
     }
+}
+
+/// The length of the buffer whose turn is next, if there is one and it fits a region.
+fn fits_next<M>(wanted: &vec::IntoIter<Wanted<M>>) -> Option<u64> {
+    wanted.as_slice().first().and_then(|next| next.bytes)
 }

@@ -3,7 +3,8 @@
 use crate::pool::Pool;
 use crate::pool::batch::{LeaseResult, Shortage};
 use crate::pool::lease::{BorrowedLease, Lease, Leased, OwnedLease};
-use crate::{Access, ChainedMap, DmaBuffer, Keys, LeaseError, MemoryRange};
+use crate::pool::shard::Boxed;
+use crate::{Access, ChainedMap, DmaBuffer, Keys, LeaseError, MapJob, MemoryRange};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,9 +85,7 @@ impl<B: ChainedMap, M: DmaBuffer> Pool<B, M> {
         shortage: Shortage,
         request: impl FnMut(usize, Keys) -> B::Request,
     ) -> Vec<LeaseResult<BorrowedLease<'_, B, M>, B, M>> {
-        let leased = self.chain_batch(wanted, shortage, request);
-        let lease = |leased: Leased<B, M>| Ok(Lease::new(leased?, self));
-        leased.into_iter().map(lease).collect()
+        self.chain_batch(wanted, shortage, request, |slot| Lease::new(slot, self))
     }
 
     /// Leases as [`lease_batch_chained`](Self::lease_batch_chained) does, for leases that keep the
@@ -97,9 +96,8 @@ impl<B: ChainedMap, M: DmaBuffer> Pool<B, M> {
         shortage: Shortage,
         request: impl FnMut(usize, Keys) -> B::Request,
     ) -> Vec<LeaseResult<OwnedLease<B, M>, B, M>> {
-        let leased = self.chain_batch(wanted, shortage, request);
-        let lease = |leased: Leased<B, M>| Ok(Lease::new(leased?, Arc::clone(self)));
-        leased.into_iter().map(lease).collect()
+        let lease = |slot| Lease::new(slot, Arc::clone(self));
+        self.chain_batch(wanted, shortage, request, lease)
     }
 
     fn chain(
@@ -115,16 +113,17 @@ impl<B: ChainedMap, M: DmaBuffer> Pool<B, M> {
         self.core.lease_by(buffer, access, || Some(timeout), map)
     }
 
-    fn chain_batch(
+    fn chain_batch<L>(
         &self,
         wanted: impl IntoIterator<Item = (M, Access)>,
         shortage: Shortage,
         mut request: impl FnMut(usize, Keys) -> B::Request,
-    ) -> Vec<Leased<B, M>> {
-        self.core
-            .lease_batch(wanted, shortage, |backend, first, jobs| {
-                let mut request = |place, keys| request(first + place, keys);
-                backend.map_batch_chained(jobs, &mut request);
-            })
+        lease: impl FnMut(Boxed<B, M>) -> L,
+    ) -> Vec<LeaseResult<L, B, M>> {
+        let map = |backend: &B, first, jobs: &mut [MapJob<'_, B::Region, B::Error>]| {
+            let mut request = |place, keys| request(first + place, keys);
+            backend.map_batch_chained(jobs, &mut request);
+        };
+        self.core.lease_batch(wanted, shortage, map, lease)
     }
 }

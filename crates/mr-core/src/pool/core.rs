@@ -203,7 +203,8 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// A region has just been taken off a list, whose lock is held: if it is stale, no flush may
     /// overlook it from now on.
-    fn depart(&self, slot: &mut Slot<B, M>) {
+    #[inline]
+    pub(crate) fn depart(&self, slot: &mut Slot<B, M>) {
         if slot.state() == RegionState::Reusable {
             slot.journey = Some(self.abroad.depart(&slot.stale()));
         }
@@ -218,7 +219,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     }
 
     #[cold]
-    fn draw_elsewhere(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {
+    pub(crate) fn draw_elsewhere(&self, mine: usize, bytes: u64) -> Option<Boxed<B, M>> {
         self.draw_settled(mine, bytes)
             .or_else(|| self.draw_from_depot(mine, bytes))
             .or_else(|| self.steal(mine, bytes))

@@ -23,6 +23,28 @@ pub(crate) struct Drawn<B: MrBackend, M> {
 }
 
 impl<B: MrBackend, M: DmaBuffer> Drawn<B, M> {
+    /// Takes the region off its list for good; gives both back if it was on none.
+    #[inline]
+    pub(crate) fn new(
+        mut slot: Boxed<B, M>,
+        buffer: M,
+        access: Access,
+    ) -> Result<Self, (Boxed<B, M>, M)> {
+        let before = slot.state();
+        if !slot.enter(RegionState::Leased) {
+            return Err((slot, buffer));
+        }
+        let tag = slot.tag.next();
+        Ok(Self {
+            slot,
+            buffer,
+            access,
+            tag,
+            addr: 0,
+            before,
+        })
+    }
+
     /// What the backend is to be asked; `None` if the buffer has no bytes, which was checked.
     pub(crate) fn job(&mut self) -> Option<MapJob<'_, B::Region, B::Error>> {
         let memory = MemoryRange::of(&mut self.buffer)?;
@@ -60,28 +82,35 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
     #[inline]
     pub(crate) fn prepare(
         &self,
-        mut slot: Boxed<B, M>,
+        slot: Boxed<B, M>,
         buffer: M,
         access: Access,
     ) -> Result<Drawn<B, M>, LeaseError<B::Error, M>> {
-        let before = slot.state();
-        if !slot.enter(RegionState::Leased) {
-            self.fail_internally(slot);
-            let reason = Poisoned(PoisonedBy::Pool).into();
-            return Err(LeaseError {
-                reason,
-                buffer: Some(buffer),
-            });
+        Drawn::new(slot, buffer, access).map_err(|(slot, buffer)| self.refuse_stray(slot, buffer))
+    }
+
+    /// The answer to a region in an impossible state, which is out of use from here on.
+    #[cold]
+    pub(crate) fn refuse_stray(&self, slot: Boxed<B, M>, buffer: M) -> LeaseError<B::Error, M> {
+        self.fail_internally(slot);
+        LeaseError {
+            reason: Poisoned(PoisonedBy::Pool).into(),
+            buffer: Some(buffer),
         }
-        let tag = slot.tag.next();
-        Ok(Drawn {
-            slot,
-            buffer,
-            access,
-            tag,
-            addr: 0,
-            before,
-        })
+    }
+
+    /// The region is mapped with `keys`.
+    #[inline]
+    pub(crate) fn mapped(&self, drawn: Drawn<B, M>, keys: Keys) -> Boxed<B, M> {
+        let mut slot = drawn.slot;
+        self.use_tag(&mut slot, drawn.tag);
+        if slot.current.is_some() {
+            self.supersede(&mut slot);
+        }
+        slot.maps = slot.maps.saturating_add(1);
+        let mapping = Mapping::new(drawn.buffer, drawn.addr, keys, drawn.access);
+        slot.begin(mapping);
+        slot
     }
 
     /// Makes of the backend's answer what follows from it; `None` if it panicked.
@@ -94,17 +123,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
         // A tag is used up unless the backend vouches that the key was never honoured: a region that
         // was refused 256 times must not come back to the key that is stale.
         match answer {
-            Some(Ok(keys)) => {
-                let mut slot = drawn.slot;
-                self.use_tag(&mut slot, drawn.tag);
-                if slot.current.is_some() {
-                    self.supersede(&mut slot);
-                }
-                slot.maps += 1;
-                let mapping = Mapping::new(drawn.buffer, drawn.addr, keys, drawn.access);
-                slot.begin(mapping);
-                Ok(slot)
-            }
+            Some(Ok(keys)) => Ok(self.mapped(drawn, keys)),
             Some(Err(error)) if error.kind().leaves_region_known() => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 self.take_back(drawn, LeaseRefusal::Backend(error))

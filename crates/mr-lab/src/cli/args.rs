@@ -114,6 +114,10 @@ pub(super) struct MeasureArgs {
     /// Measure memory management alone, and no load.
     #[arg(long, conflicts_with = "policy")]
     pub(super) alone: bool,
+    /// Print what a preset of the mock HCA needs, to be pasted into its file: of chains as long as
+    /// a batch, and of a load of 200 I/Os a second unless `--rate` says otherwise.
+    #[arg(long, conflicts_with_all = ["alone", "policy", "depth", "format"])]
+    pub(super) preset: bool,
     /// Length of an I/O.
     #[arg(long, default_value = "64KiB", value_parser = parse_bytes)]
     pub(super) size: u64,

@@ -31,6 +31,8 @@ pub enum Step {
     Batched,
     /// The requests of those alone, in chains.
     Requests,
+    /// RDMA writes of the peer to memory that is mapped all the time.
+    Write,
     /// As `Waited`, by leases of a pool and a flush.
     PoolWaited,
     /// As `Chains`, by leases of a pool and a flush.
@@ -56,6 +58,7 @@ impl Step {
             Self::Request => "request alone",
             Self::Batched => "bare: chains of maps with requests, invalidation in batches",
             Self::Requests => "chains of requests alone",
+            Self::Write => "RDMA write of the peer alone",
             Self::PoolWaited => "pool: maps waited for, flush",
             Self::PoolChains => "pool: batches of leases, flush",
             Self::PoolChained => "pool: map chained with request, flush",
@@ -372,7 +375,7 @@ pub(super) fn median(values: &[f64]) -> f64 {
 }
 
 /// The value below which `part` (0 to 1) of all are, in between two if need be; 0 of none.
-fn quantile(values: impl Iterator<Item = f64>, part: f64) -> f64 {
+pub(super) fn quantile(values: impl Iterator<Item = f64>, part: f64) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let Some(last) = values.len().checked_sub(1) else {

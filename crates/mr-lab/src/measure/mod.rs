@@ -12,11 +12,13 @@
 //! it may be charged to whoever runs when a packet comes.
 
 mod answer;
+mod figures;
 #[cfg(feature = "verbs")]
 mod live;
 mod plan;
 
 pub use answer::{Alone, Measured, Measurement, Ratios, Sample, Series, Step};
+pub use figures::{Figure, figures};
 pub use plan::{Mechanism, Plan};
 
 use crate::LabError;

@@ -3,7 +3,7 @@
 use super::Format;
 use super::csv::quoted;
 use super::figures::{count, number, time};
-use crate::measure::{Measured, Measurement, Ratios};
+use crate::measure::{Figure, Measured, Measurement, Ratios};
 use crate::units::show_bytes;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use std::io::{self, Write};
@@ -121,6 +121,50 @@ pub fn write(out: &mut dyn Write, format: Format, measured: &Measurement) -> io:
         Format::Csv => write_csv(out, &measured.rows),
         Format::Table => write_table(out, measured),
     }
+}
+
+/// Writes figures as lines of a preset's file. One that is lost in noise is a comment.
+///
+/// # Errors
+///
+/// Of `out`.
+pub fn write_figures(
+    out: &mut dyn Write,
+    measured: &Measurement,
+    figures: &[Figure],
+) -> io::Result<()> {
+    let plan = &measured.plan;
+    writeln!(
+        out,
+        "# {}: I/Os of {}, batches of {}, {} rounds",
+        measured.device,
+        show_bytes(plan.size),
+        plan.batch,
+        plan.rounds
+    )?;
+    for Figure {
+        name,
+        nanos,
+        evidence,
+        how,
+    } in figures
+    {
+        if *nanos > 0.0 {
+            // More digits than are repeatable would only look precise.
+            let digits = 10_f64.powf((nanos.log10().floor() - 1.0).max(0.0));
+            let value = ((nanos / digits).round() * digits) as u64;
+            writeln!(
+                out,
+                "{name} = {{ value = {value}, evidence = \"{evidence}\", source = \"{how}; cargo xtask hw -- mr-lab measure --preset\" }}"
+            )?;
+        } else {
+            writeln!(
+                out,
+                "# {name}: lost in noise ({nanos:.0} ns); measure again"
+            )?;
+        }
+    }
+    Ok(())
 }
 
 fn write_csv(out: &mut dyn Write, rows: &[Measured]) -> io::Result<()> {

@@ -43,10 +43,10 @@ impl Window2Backend {
             let most = (link.queue().longest_chain() / works_per_job).max(1);
             let end = batch.len().min(first + most);
             let jobs = &mut batch[first..end];
-            let chain = self.prepare_chain(jobs, first, requests.as_deref_mut());
+            let mut chain = self.prepare_chain(jobs, first, requests.as_deref_mut());
             let jobs = &mut jobs[..chain.ready.len()];
             let waits = requests.is_none();
-            if let Err((culprit, error)) = self.post_chain(jobs, &chain.ready, &link, waits) {
+            if let Err((culprit, error)) = self.post_chain(jobs, &mut chain.ready, &link, waits) {
                 if !undo(jobs) {
                     return tracing::warn!(%error, "a chain of binds failed");
                 }
@@ -103,29 +103,28 @@ impl Window2Backend {
     fn post_chain(
         &self,
         jobs: &mut [Job<'_>],
-        ready: &[Ready],
+        ready: &mut [Ready],
         link: &Arc<Link>,
         waits: bool,
     ) -> Result<(), (usize, Error)> {
-        let mut works = Vec::with_capacity(2 * ready.len());
-        for (job, ready) in jobs.iter_mut().zip(ready) {
-            works.push(ready.bind);
-            works.extend(ready.message.as_ref().map(|message| Work::Send { message }));
+        if ready.is_empty() {
+            return Ok(());
+        }
+        for (job, ready) in jobs.iter_mut().zip(&mut *ready) {
             // From here on the HCA may honour the key.
             job.region().begin(ready, link);
         }
-        if works.is_empty() {
-            return Ok(());
-        }
+        let ready = &*ready;
+        let works = works(ready);
+        let last = works.len() as u64 - 1;
         let queue = link.queue();
         let mut patience = Patience::new(self.endpoint.config().timeout);
         // SAFETY: each region keeps its window, and with it the arena, until the key is dead; a
         // message is copied at once.
-        let posted = unsafe { queue.post(&works, waits, &mut patience) };
+        let posted = unsafe { queue.post(works, waits, &mut patience) };
         for (job, ready) in jobs.iter_mut().zip(ready) {
             job.region().tell_window(ready.keys.remote);
         }
-        let last = works.len() as u64 - 1;
         let (culprit, trouble) = match posted {
             Ok(number) if waits => match queue.wait(number + last, &mut patience) {
                 Ok(()) => return Ok(()),
@@ -140,9 +139,22 @@ impl Window2Backend {
         if !matches!(trouble, Trouble::Full) {
             queue.give_up();
         }
-        let error = trouble.into_error(Self::WHAT, works.len(), queue, &patience);
+        let error = trouble.into_error(Self::WHAT, last as usize + 1, queue, &patience);
         Err((culprit, error))
     }
+}
+
+/// The work requests of a chain: binds, each with its message behind it if they have any.
+fn works(ready: &[Ready]) -> impl ExactSizeIterator<Item = Work<'_>> + Clone {
+    // Either all have one or none: 1 or 0.
+    let messages = usize::from(ready.first().is_some_and(|ready| ready.message.is_some()));
+    (0..ready.len() << messages).map(move |place| {
+        let ready = &ready[place >> messages];
+        match &ready.message {
+            Some(message) if place & messages == 1 => Work::Send { message },
+            _ => ready.bind(),
+        }
+    })
 }
 
 /// Frees the windows of a chain of which nothing is to be left; a job whose window cannot be freed

@@ -101,6 +101,7 @@ impl<'r, B: MrBackend<Error = Error>> Bench<'r, B> {
             Step::RegistrationCold,
             Step::OneByOne,
             Step::Cold,
+            Step::Write,
             Step::Waited,
             Step::PoolWaited,
         ];
@@ -129,6 +130,7 @@ impl<'r, B: MrBackend<Error = Error>> Bench<'r, B> {
             Step::RegistrationCold => cold(self.rig, &mut self.registration_arena, self.plan.batch),
             Step::OneByOne => one_by_one(&mut self.bare, self.plan.batch),
             Step::Cold => cold(self.rig, &mut self.bare, self.plan.batch),
+            Step::Write => self.writes(),
             Step::Waited => self.bare_batch(self.waited, one),
             Step::Chains => self.bare_batch(self.waited, depth),
             Step::Chained => self.bare_batch(chained, one),
@@ -182,6 +184,15 @@ impl<'r, B: MrBackend<Error = Error>> Bench<'r, B> {
             return Err(LabError::Device(what.into()));
         }
         Ok(sample)
+    }
+
+    /// As many as there are calls that come after one.
+    fn writes(&self) -> Result<Sample, LabError> {
+        let ios = self.plan.batch.min(COLD);
+        let watch = Watch::start();
+        (0..ios).try_for_each(|_| self.rig.write_elsewhere())?;
+        let done = watch.wall_ns();
+        Ok(watch.sample(ios, done))
     }
 
     /// With so many requests at a time.

@@ -13,11 +13,14 @@ use std::time::Duration;
 /// Bytes of a request: a key, as the peer needs it.
 const REQUEST: usize = 4;
 
-/// A second: see `EndpointConfig::ack_timeout`.
-const ACK_TIMEOUT: u8 = 18;
+/// A minute: see `EndpointConfig::ack_timeout`.
+const ACK_TIMEOUT: u8 = 24;
 
 /// How long the peer waits for a request.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long this end then waits for one of its own to come through.
+const PROBE: Duration = Duration::from_secs(5);
 
 /// This host's end, which maps memory, and the peer's, which presents keys.
 pub(super) struct Rig {
@@ -77,8 +80,9 @@ impl Rig {
         // A batch of requests is under way before the peer fetches the first.
         config.receive_depth = plan.batch + 8;
         config.send_depth = config.send_depth.max(4 * plan.batch);
-        // An emulated machine stands still now and then. What is sent again for that sticks on
-        // Soft-RoCE if there are binds among it.
+        // Nothing gets lost between two queue pairs of one device, but an emulated machine stands
+        // still now and then. What is sent again for that sticks on Soft-RoCE if there are
+        // binds among it, so it is never done within the peer's patience.
         config.ack_timeout = ACK_TIMEOUT;
         config.timeout = PATIENCE;
         let (ours, peer) = Endpoint::pair(&domain, &peer_domain, config).map_err(device_error)?;
@@ -101,12 +105,34 @@ impl Rig {
 
     /// The peer takes the next request, and with it the key.
     pub(super) fn hear(&self) -> Result<RemoteKey, LabError> {
-        let message = self.peer.receive(PATIENCE).map_err(device_error)?;
-        let bytes = message.map(|message| message.bytes).unwrap_or_default();
-        match <[u8; REQUEST]>::try_from(bytes.as_slice()) {
+        let Some(message) = self.peer.receive(PATIENCE).map_err(device_error)? else {
+            return Err(LabError::Device(self.why_silent().into()));
+        };
+        match <[u8; REQUEST]>::try_from(message.bytes.as_slice()) {
             Ok(bytes) => Ok(RemoteKey::from_bits(u32::from_be_bytes(bytes))),
-            Err(_) => Err(LabError::Device("no request has come to the peer".into())),
+            Err(_) => {
+                let got = message.bytes.len();
+                let what = format!("a request of {got} bytes, not {REQUEST}, has come to the peer");
+                Err(LabError::Device(what.into()))
+            }
         }
+    }
+
+    /// Why no request has come to the peer. Requests are not waited for, so this end has not heard
+    /// yet what has become of them: it asks with one that it waits for.
+    fn why_silent(&self) -> String {
+        let why = match self.ours.send(&request(0)) {
+            Err(error) => error.to_string(),
+            Ok(()) => match self.peer.receive(PROBE) {
+                Ok(Some(_)) => "one more came through at once, so those before were late".into(),
+                Ok(None) => "one more was acknowledged and has not come, either".into(),
+                Err(error) => format!("one more was acknowledged; the peer: {error}"),
+            },
+        };
+        let reconnected = self.ours.connections() - 1;
+        format!(
+            "no request has come to the peer in {PATIENCE:?}: {why} ({reconnected} new connections so far)"
+        )
     }
 
     /// The peer's RDMA write of a whole I/O.
