@@ -36,10 +36,10 @@ const OVER_OUTAGE: u64 = 600;
 const OUTAGE: Duration = Duration::from_secs(3);
 
 /// How often a connection is cut while datagrams flow.
-const CUTS: u32 = 5;
+const CUTS: u32 = 3;
 
 /// Datagrams each way meanwhile.
-const OVER_CUTS: u64 = 2500;
+const OVER_CUTS: u64 = 1200;
 
 /// Operations on a loan.
 struct Flow<'a, 'p> {
