@@ -137,7 +137,7 @@ impl<'a, 'p> Flow<'a, 'p> {
     }
 
     /// Nothing of what was begun takes place any more, and new operations do.
-    fn is_settled(self) -> Result<()> {
+    fn settle(self) -> Result<()> {
         if !self.pair.kernel_lends() {
             return self.overwrite();
         }
@@ -224,7 +224,7 @@ pub(super) fn user_restarts(pair: &Pair<'_>) -> Result<String> {
     if !heard.end || gaps || heard.messages < streamed.succeeded {
         bail!("before the restart {streamed:?}, and there came {heard:?}");
     }
-    flow.is_settled()?;
+    flow.settle()?;
     Ok(format!(
         "{} of {} before, all else afterwards",
         heard.messages, streamed.begun
@@ -304,7 +304,7 @@ fn interrupted(pair: &Pair<'_>, count: u64, what: impl FnOnce() -> Result<()>) -
     if took > FAILURE {
         bail!("operations ended after {} s", took.as_secs());
     }
-    flow.is_settled()?;
+    flow.settle()?;
     Ok(ends(&streamed))
 }
 
