@@ -32,7 +32,7 @@ const ENDLESS: u64 = 1 << 30;
 /// More than are done before an outage.
 const OVER_OUTAGE: u64 = 600;
 
-/// How long nothing leaves a machine: longer than either HCA tries again.
+/// How long nothing leaves a machine.
 const OUTAGE: Duration = Duration::from_secs(3);
 
 /// How often a connection is cut while datagrams flow.
