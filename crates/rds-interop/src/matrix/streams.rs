@@ -32,14 +32,14 @@ const ENDLESS: u64 = 1 << 30;
 /// More than are done before an outage.
 const OVER_OUTAGE: u64 = 600;
 
-/// How long nothing leaves a machine: longer than either HCA tries again.
+/// How long nothing leaves a machine.
 const OUTAGE: Duration = Duration::from_secs(3);
 
 /// How often a connection is cut while datagrams flow.
-const CUTS: u32 = 5;
+const CUTS: u32 = 3;
 
 /// Datagrams each way meanwhile.
-const OVER_CUTS: u64 = 2500;
+const OVER_CUTS: u64 = 1200;
 
 /// Operations on a loan.
 struct Flow<'a, 'p> {
