@@ -38,6 +38,9 @@ const OUTAGE: Duration = Duration::from_secs(3);
 /// How often a connection is cut while datagrams flow.
 const CUTS: u32 = 3;
 
+/// How often it is cut until operations fail, at most.
+const MOST_CUTS: u32 = 10;
+
 /// Datagrams each way meanwhile.
 const OVER_CUTS: u64 = 1200;
 
@@ -95,8 +98,12 @@ impl<'a, 'p> Flow<'a, 'p> {
         }
     }
 
-    /// All operations, and their messages, while `meanwhile` happens.
-    fn both_sides(&self, meanwhile: impl FnOnce() -> Result<()>) -> Result<(Streamed, Heard)> {
+    /// All operations, and their messages, while `meanwhile` happens, which can ask whether the operations are
+    /// over.
+    fn both_sides(
+        &self,
+        meanwhile: impl FnOnce(&dyn Fn() -> bool) -> Result<()>,
+    ) -> Result<(Streamed, Heard)> {
         thread::scope(|scope| {
             let following = scope.spawn(|| self.follow(&self.loan.owner));
             let running = scope.spawn(|| {
@@ -107,7 +114,7 @@ impl<'a, 'p> Flow<'a, 'p> {
                 }
                 streamed
             });
-            let happened = meanwhile();
+            let happened = meanwhile(&|| running.is_finished());
             let streamed = join(running)?;
             let heard = join(following)?;
             happened?;
@@ -118,7 +125,7 @@ impl<'a, 'p> Flow<'a, 'p> {
 
     /// All operations succeed, and all messages come.
     fn succeed(&mut self) -> Result<Streamed> {
-        let (streamed, heard) = self.both_sides(|| Ok(()))?;
+        let (streamed, heard) = self.both_sides(|_| Ok(()))?;
         let all = self.stream.count;
         if streamed.succeeded != all || heard.prefix != all || !heard.end {
             bail!("of {all} operations: {streamed:?}, {heard:?}");
@@ -268,23 +275,41 @@ pub(super) fn owner_restarts(pair: &Pair<'_>) -> Result<String> {
 /// The connection ends under operations, since somebody else's is refused.
 pub(super) fn cut(pair: &Pair<'_>) -> Result<String> {
     let mut dead = DeadKey::new(pair)?;
-    interrupted(pair, ENDLESS, || dead.cut())
+    interrupted(pair, ENDLESS, |is_over| {
+        for _ in 0..MOST_CUTS {
+            dead.cut()?;
+            if pair.kernel_lends() {
+                // It is connected again when it has its memory back.
+                break;
+            }
+            // Where all that had been begun was done at that moment, nothing has failed.
+            thread::sleep(FLOW);
+            if is_over() {
+                break;
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Nothing leaves the user's machine for a while. The connection may outlive it. Not for the kernel as the user:
 /// see docs/rds-lite.md.
 pub(super) fn outage(pair: &Pair<'_>) -> Result<String> {
-    interrupted(pair, OVER_OUTAGE, || suffer_outage(pair))
+    interrupted(pair, OVER_OUTAGE, |_| suffer_outage(pair))
 }
 
 /// Something happens to the connection under operations: they end with it, those that have succeeded have said
 /// so to the owner, and nothing takes place afterwards.
-fn interrupted(pair: &Pair<'_>, count: u64, what: impl FnOnce() -> Result<()>) -> Result<String> {
+fn interrupted(
+    pair: &Pair<'_>,
+    count: u64,
+    what: impl FnOnce(&dyn Fn() -> bool) -> Result<()>,
+) -> Result<String> {
     let flow = Flow::new(pair, ALONE, false, count)?;
     let start = Instant::now();
-    let (streamed, heard) = flow.both_sides(|| {
+    let (streamed, heard) = flow.both_sides(|is_over| {
         thread::sleep(FLOW);
-        what()?;
+        what(is_over)?;
         flow.let_go()
     })?;
     let took = start.elapsed();
