@@ -3,7 +3,6 @@
 use super::case::{Pair, Side};
 use super::remote::{SHORT, millis, order};
 use super::traffic::join;
-use crate::kernel::Transport;
 use crate::step::{Reply, Step};
 use crate::stress::Part;
 use anyhow::{Context, Result, bail, ensure};
@@ -116,26 +115,15 @@ impl<'a, 'p> Bench<'a, 'p> {
         } else {
             (pair.to, pair.from)
         };
-        let bench = Self {
+        // The program gets the near agent's address, so that must have no sockets there.
+        order(near.peer, &Step::Restart)?;
+        Ok(Self {
             pair,
             program: pair.tool.context("no program")?,
             near: near.ip,
             far,
             leads,
-        };
-        // The program gets the near agent's address, so that must have no sockets there.
-        order(near.peer, &Step::Restart)?;
-        bench.forget()?;
-        Ok(bench)
-    }
-
-    /// Has the far side forget the run before. Over verbs a kernel does not know that another host has the
-    /// address now: what that sends again when its first link is lost looks old to it, and is dropped.
-    fn forget(&self) -> Result<()> {
-        match self.pair.transport {
-            Transport::Verbs => order(self.far.peer, &Step::Restart),
-            Transport::Tcp => Ok(()),
-        }
+        })
     }
 
     fn start(&self, line: String) -> Result<Tool> {
@@ -166,7 +154,6 @@ impl<'a, 'p> Bench<'a, 'p> {
                 format!("in {time:?} {names:?} were {figures:?}, connection shown: {shown}")
             })?;
             time *= 2;
-            self.forget()?;
         }
     }
 

@@ -489,6 +489,7 @@ fn one_acknowledgement_is_under_way_and_the_next_carries_the_latest_number() {
     send(&mut core, now, sock, b"hello");
     let (link, _) = dialled(&mut core).unwrap();
     assert!(core.opened(now, link, &kernel(Version::V3_1).encode()));
+    open(&mut core, now, link);
     headers(&mut core, now, link);
     let arrive = |core: &mut Core, sequence| {
         let header = Header {
