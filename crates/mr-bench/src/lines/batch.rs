@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::churn::{Churn, batching_pool};
 use crate::lines::Setting;
-use crate::report::{Line, Wanted};
+use crate::report::Line;
 use crate::rounds::interleave;
 
 /// Regions of a flush.
@@ -33,14 +33,12 @@ pub(crate) fn measure(setting: &Setting) -> Result<Vec<Line>> {
             &many,
             "lease",
             &one,
-        )
-        .wanted(Wanted::AtMost(1.0)),
+        ),
         Line::ratio(
             format!("each of {DEPTH} leases of lease_batch_chained"),
             &chained,
             "lease",
             &one,
-        )
-        .wanted(Wanted::AtMost(1.0)),
+        ),
     ])
 }
