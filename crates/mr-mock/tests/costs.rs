@@ -6,7 +6,7 @@ mod common;
 
 use common::{ALL, Memory, hca, map};
 use mr_core::{ChainedMap, KeyTag, MapJob, MrBackend, RemoteKey};
-use mr_mock::{Costs, MockHca, Operation, RemotePeer, Transfer};
+use mr_mock::{Costs, MockHca, Operation, Preset, RemotePeer, Transfer};
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
@@ -227,12 +227,13 @@ fn misses_over_many_regions_cost_what_was_measured_on_connectx_3() {
 
 #[test]
 fn an_hca_without_a_cache_has_no_misses() {
-    let hca = hca("soft-roce", &[]);
+    let preset = Preset::named("soft-roce").unwrap();
+    let hca = MockHca::new(&preset);
     let mut region = hca.alloc().unwrap();
     let key = map(&hca, &mut region, &Memory::new(10_000), 0).remote;
     let transfer = touch(&hca.connect(), key, 10_000);
     assert_eq!(transfer.packets, 10);
-    assert_eq!(transfer.costs.hca_ns, 10 * 25_000);
+    assert_eq!(transfer.costs.hca_ns, 10 * preset.packet_ns.value);
     assert_eq!(
         (transfer.costs.mpt_misses, transfer.costs.mtt_misses),
         (0, 0)
