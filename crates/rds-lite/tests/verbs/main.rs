@@ -184,6 +184,7 @@ fn a_dead_key_is_refused_and_messages_around_it_arrive_once() {
     let (client, server) = rig.sockets();
     let mut sent = 0;
     let mut got = 0;
+    let mut refused = 0;
     for token in 0..5 {
         let cookie = lend(&client, vec![7; 5000], MrFlags::empty());
         let Ok(FreeOutcome::Dead(buffer)) = client.free_mr(cookie, true) else {
@@ -220,7 +221,10 @@ fn a_dead_key_is_refused_and_messages_around_it_arrive_once() {
                         status,
                         buffers,
                     }) => {
-                        assert_eq!((which, status), (token, Status::RemoteError));
+                        assert_eq!(which, token);
+                        // The end of the connection, which follows, can be known first on a slow machine.
+                        assert!(matches!(status, Status::RemoteError | Status::Dropped));
+                        refused += u32::from(status == Status::RemoteError);
                         assert_eq!(buffers.bytes(), 5000, "the buffer comes back");
                     }
                     other => panic!("{other:?}"),
@@ -238,6 +242,7 @@ fn a_dead_key_is_refused_and_messages_around_it_arrive_once() {
         .map(|host| host.counters().conn_reset)
         .sum();
     assert!(resets >= 5);
+    assert!(refused > 0, "the word of the HCA does not come through");
 }
 
 #[test]
