@@ -398,6 +398,21 @@ fn the_end_of_a_host_does_not_wait_for_a_connection_that_is_held_back() {
     drop(held);
 }
 
+/// Has the peer send from message `next` on until one more is there than there is room for; that one fits into
+/// this side's TCP. The first connection fills all of the room.
+fn overfill(kernel: &mut Kernel, lite: &Socket, next: &mut u64) {
+    let first = *next == 2;
+    if first {
+        kernel.pong(1);
+    }
+    let before = stalls(lite);
+    let end = if first { 3 + FILL as u64 } else { *next + 1 };
+    (*next..end).for_each(|number| kernel.large(number));
+    *next = end;
+    until("it stalls", || stalls(lite) > before);
+    kernel.delivered();
+}
+
 /// There is nobody left to hold back, and the peer is not going to send it again: it is taken beyond the
 /// budget.
 #[test]
@@ -409,20 +424,7 @@ fn what_has_arrived_on_a_connection_that_ends_while_it_is_held_back_is_not_lost(
     let mut next = 2;
     for round in 0..ROUNDS {
         let mut kernel = Kernel::connect(port);
-        if round == 0 {
-            kernel.pong(1);
-        }
-        let before = stalls(&lite);
-        // One more than there is room for. That one fits into this side's TCP.
-        let end = if round == 0 {
-            3 + FILL as u64
-        } else {
-            next + 1
-        };
-        (next..end).for_each(|number| kernel.large(number));
-        next = end;
-        until("it stalls", || stalls(&lite) > before);
-        kernel.delivered();
+        overfill(&mut kernel, &lite, &mut next);
         match round % 3 {
             0 => kernel.stream.shutdown(Shutdown::Write).unwrap(),
             // With a reset, since it has not read everything.
@@ -450,21 +452,9 @@ fn what_has_arrived_on_a_dead_connection_comes_before_the_next_is_made() {
     let listener = TcpListener::bind((ip(2), port)).unwrap();
     let mut kernels = Vec::new();
     let mut next = 2;
-    for round in 0..ROUNDS {
+    for _ in 0..ROUNDS {
         let mut kernel = dialled(&listener, port);
-        if round == 0 {
-            kernel.pong(1);
-        }
-        let before = stalls(&lite);
-        let end = if round == 0 {
-            3 + FILL as u64
-        } else {
-            next + 1
-        };
-        (next..end).for_each(|number| kernel.large(number));
-        next = end;
-        until("it stalls", || stalls(&lite) > before);
-        kernel.delivered();
+        overfill(&mut kernel, &lite, &mut next);
         kernels.push(kernel);
     }
     for number in 2..next {

@@ -174,40 +174,15 @@ where
         }
     }
 
-    /// Draws for as many of the next buffers as regions are free and nothing speaks against it, many
-    /// with one hold of the shard's lock.
+    /// Draws for as many of the next buffers as regions are free, and nothing speaks against it.
     fn draw_free(
         &mut self,
         wanted: &mut vec::IntoIter<Wanted<M>>,
     ) -> Result<(), LeaseError<B::Error, M>> {
         let core = self.core;
-        if core.objections.any() {
-            return Ok(());
-        }
         let mine = core.my_shard();
-        loop {
-            let (mut stray, mut left) = (None, AT_A_TIME);
-            let mut shard = core.shards[mine].lock();
-            while left > 0
-                && let Some(bytes) = fits_next(wanted)
-                && let Some(mut slot) = shard.draw(bytes, || core.depot.latest())
-                && let Some(Wanted { buffer, access, .. }) = wanted.next()
-            {
-                left -= 1;
-                core.depart(&mut slot);
-                match Drawn::new(slot, buffer, access) {
-                    Ok(drawn) => self.round.push(drawn),
-                    Err(both) => {
-                        stray = Some(both);
-                        break;
-                    }
-                }
-            }
-            drop(shard);
-            if let Some((slot, buffer)) = stray {
-                return Err(core.refuse_stray(slot, buffer));
-            }
-            if left == 0 {
+        while !core.objections.any() {
+            if self.draw_many(mine, wanted)? {
                 continue;
             }
             // That may bring more than the one.
@@ -217,9 +192,42 @@ where
             {
                 self.round.push(core.prepare(slot, buffer, access)?);
             } else {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
+    }
+
+    /// Draws from the caller's shard, with one hold of its lock. Says whether there may be more to draw
+    /// there.
+    fn draw_many(
+        &mut self,
+        mine: usize,
+        wanted: &mut vec::IntoIter<Wanted<M>>,
+    ) -> Result<bool, LeaseError<B::Error, M>> {
+        let core = self.core;
+        let mut shard = core.shards[mine].lock();
+        for _ in 0..AT_A_TIME {
+            let Some(bytes) = fits_next(wanted) else {
+                return Ok(false);
+            };
+            let Some(mut slot) = shard.draw(bytes, || core.depot.latest()) else {
+                return Ok(false);
+            };
+            core.depart(&mut slot);
+            // It is the one that fits.
+            let Some(Wanted { buffer, access, .. }) = wanted.next() else {
+                return Ok(false);
+            };
+            match Drawn::new(slot, buffer, access) {
+                Ok(drawn) => self.round.push(drawn),
+                Err((slot, buffer)) => {
+                    drop(shard);
+                    return Err(core.refuse_stray(slot, buffer));
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Maps what was drawn. Says whether all of it is mapped.
@@ -237,12 +245,6 @@ where
         let before = self.given;
         for drawn in self.round.drain(..) {
             let leased = match answers.next() {
-                Some(Some(Ok(keys))) => {
-                    self.given += 1;
-                    let lease = (self.lease)(core.mapped(drawn, keys));
-                    self.done.push(Ok(lease));
-                    continue;
-                }
                 Some(None) if returned.is_none() => core.conclude(drawn, None),
                 Some(None) | None => core.take_back(drawn, LeaseRefusal::NotTried),
                 Some(answer) => core.conclude(drawn, answer),

@@ -101,7 +101,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
 
     /// The region is mapped with `keys`.
     #[inline]
-    pub(crate) fn mapped(&self, drawn: Drawn<B, M>, keys: Keys) -> Boxed<B, M> {
+    fn mapped(&self, drawn: Drawn<B, M>, keys: Keys) -> Boxed<B, M> {
         let mut slot = drawn.slot;
         self.use_tag(&mut slot, drawn.tag);
         if slot.current.is_some() {

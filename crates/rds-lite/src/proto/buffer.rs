@@ -1,6 +1,6 @@
 //! Buffers of received messages: recycled, and bounded by a budget.
 
-use crate::wire::{Flags, HEADER_LEN, MAP_LEN, PROBE_PORT};
+use crate::wire::{Flags, HEADER_LEN, Header, MAP_LEN, PROBE_PORT};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,7 +53,7 @@ impl BufPool {
     /// The buffer for the message behind `header`, as far as that can be told from it. Maps and pings
     /// find one whatever the budget says: pings have no bytes, and no socket keeps them.
     pub(crate) fn get_for(self: &Arc<Self>, header: &[u8; HEADER_LEN]) -> Option<Buf> {
-        let len = len_in(header);
+        let len = Header::len_in(header);
         let dport = u16::from_be_bytes([header[22], header[23]]);
         if header[24] == Flags::CONG_BITMAP.bits() && len == MAP_LEN {
             self.get_reserved(len)
@@ -67,7 +67,7 @@ impl BufPool {
     /// The buffer for a message that will not come again, and that nothing can hold back: within twice
     /// the budget.
     pub(crate) fn get_beyond(self: &Arc<Self>, header: &[u8; HEADER_LEN]) -> Option<Buf> {
-        self.get_within(len_in(header), self.budget.saturating_mul(2))
+        self.get_within(Header::len_in(header), self.budget.saturating_mul(2))
     }
 
     fn get_within(self: &Arc<Self>, len: usize, budget: usize) -> Option<Buf> {
@@ -100,10 +100,6 @@ impl BufPool {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn len_in(header: &[u8; HEADER_LEN]) -> usize {
-    u32::from_be_bytes([16, 17, 18, 19].map(|at| header[at])) as usize
 }
 
 impl Buf {
@@ -159,7 +155,6 @@ impl fmt::Debug for Buf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Header;
 
     #[test]
     fn the_budget_holds_and_buffers_come_back() {

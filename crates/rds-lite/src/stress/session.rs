@@ -52,15 +52,7 @@ pub fn lead(
     reporter: &mut Reporter,
     out: &mut impl Write,
 ) -> Result<(), SessionError> {
-    control.send(&Word::Ready)?;
-    control.expect(&Word::Ready)?;
-    side.begin();
-    let sides = std::slice::from_ref(side);
-    // Until the end the other side has nothing to say but that it has failed.
-    measure(load, sides, reporter, out, |wait| !control.has_word(wait))?;
-    if let Some(failure) = side.counts().failure() {
-        control.refuse(&failure);
-        side.end();
+    if !carry(control, load, side, reporter, out)? {
         return Ok(());
     }
     side.ask_no_more();
@@ -85,21 +77,12 @@ pub fn follow(
     reporter: &mut Reporter,
     out: &mut impl Write,
 ) -> Result<(), SessionError> {
-    control.send(&Word::Ready)?;
-    control.expect(&Word::Ready)?;
-    side.begin();
-    let sides = std::slice::from_ref(side);
     // When it is over the other side says.
     let endless = Load {
         time: None,
         ..load.clone()
     };
-    measure(&endless, sides, reporter, out, |wait| {
-        !control.has_word(wait)
-    })?;
-    if let Some(failure) = side.counts().failure() {
-        control.refuse(&failure);
-        side.end();
+    if !carry(control, &endless, side, reporter, out)? {
         return Ok(());
     }
     control.expect(&Word::NoMore)?;
@@ -110,6 +93,28 @@ pub fn follow(
     control.send(&Word::End)?;
     side.end();
     Ok(())
+}
+
+/// Begins with the other side, and goes on until the load's time is over or the other side has a word: before the
+/// end that it has failed. `false` if this side has, and has told.
+fn carry(
+    control: &mut Control,
+    load: &Load,
+    side: &Side,
+    reporter: &mut Reporter,
+    out: &mut impl Write,
+) -> Result<bool, SessionError> {
+    control.send(&Word::Ready)?;
+    control.expect(&Word::Ready)?;
+    side.begin();
+    let sides = std::slice::from_ref(side);
+    measure(load, sides, reporter, out, |wait| !control.has_word(wait))?;
+    let failure = side.counts().failure();
+    if let Some(failure) = &failure {
+        control.refuse(failure);
+        side.end();
+    }
+    Ok(failure.is_none())
 }
 
 /// How long the first message may take before the time runs without it: a connection has to be made.

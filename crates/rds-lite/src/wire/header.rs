@@ -78,6 +78,11 @@ impl Header {
         bytes
     }
 
+    /// What the header in `bytes` says of the length behind it, right or wrong.
+    pub fn len_in(bytes: &[u8; HEADER_LEN]) -> usize {
+        u32::from_be_bytes([16, 17, 18, 19].map(|at| bytes[at])) as usize
+    }
+
     /// Whether the header in `bytes` has a checksum, right or wrong: the kernel's have none over TCP.
     pub fn is_summed(bytes: &[u8; HEADER_LEN]) -> bool {
         bytes[30..32] != [0, 0]

@@ -172,7 +172,7 @@ impl Reader {
         id: LinkId,
         host: &Arc<dyn Sink>,
     ) -> io::Result<bool> {
-        let len = u32::from_be_bytes([16, 17, 18, 19].map(|at| header[at])) as usize;
+        let len = Header::len_in(&header);
         self.bulk = len >= BULK;
         if len > MAX_MESSAGE {
             // The host finds out the same, and closes the link: there is no telling where the next
