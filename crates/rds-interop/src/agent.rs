@@ -2,6 +2,7 @@
 //!
 //! It trusts whoever connects: it belongs on a network of its own.
 
+mod blocked;
 mod network;
 mod peer;
 mod rdma;
@@ -117,7 +118,7 @@ fn serve(shared: &Arc<Shared>, listener: &TcpListener) {
         }
         let counted = Arc::clone(shared);
         let started = std::thread::Builder::new()
-            .name("step".into())
+            .name(blocked::STEP.into())
             .spawn(move || {
                 // A client that has gone away needs no answer.
                 let _ = answer(&counted, &stream);
@@ -301,6 +302,7 @@ fn run(shared: &Shared, step: Step) -> Result<Reply> {
             Ok(Reply::Done)
         }
         Step::Cut => shared.stack.cut().map(|()| Reply::Done),
+        Step::Blocked => Ok(Reply::Blocked(blocked::steps())),
         Step::Counters => shared.stack.counters().map(Reply::Counters),
         Step::Network { fault } => network::set(interface(shared)?, fault).map(|()| Reply::Done),
         Step::Outage { millis } => {

@@ -164,6 +164,8 @@ pub enum Step {
         /// How long.
         millis: u64,
     },
+    /// Tell what the steps that have not ended are waiting for.
+    Blocked,
     /// Tell what was counted.
     Counters,
     /// Have the network misbehave, or no longer.
@@ -244,6 +246,8 @@ pub enum Reply {
     Content(u64),
     /// A load was carried; its summary, as `rds stress --format json` prints it.
     Stressed(String),
+    /// What each step calls in the kernel, innermost first.
+    Blocked(Vec<String>),
     /// What was counted.
     Counters(BTreeMap<String, u64>),
     /// It failed.

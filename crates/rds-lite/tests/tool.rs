@@ -80,12 +80,14 @@ fn stress_tells_what_connections_do_if_asked_to() {
     assert!(run("stress -T 0.1 -z").stderr.is_empty());
 }
 
+/// A port that was free a moment ago.
+fn port() -> u16 {
+    let listener = TcpListener::bind("127.0.5.9:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
 #[test]
 fn stress_runs_between_two_processes_over_tcp() {
-    let port = || {
-        let listener = TcpListener::bind("127.0.5.9:0").unwrap();
-        listener.local_addr().unwrap().port()
-    };
     // Once with the address of the active side found by itself, once one way, once named and larger
     // messages.
     for (passive, active, load) in [
@@ -93,7 +95,7 @@ fn stress_runs_between_two_processes_over_tcp() {
         ("127.0.5.1", "", "-d 8 -o -q 100000"),
         ("127.0.5.3", "-r 127.0.5.2", "-d 2 -t 2 -q 1M -a 1M -v"),
     ] {
-        // Free a moment ago; the ports of the tasks are RDS's, not TCP's.
+        // The ports of the tasks are RDS's, not TCP's.
         let (control, rds_port) = (port(), port());
         let ports = format!("-p {control} --rds-port {rds_port} --format json -z");
         let waiting = rds(&format!("stress -r {passive} {ports}"))
@@ -133,6 +135,33 @@ fn ping_and_info_tell_what_they_see() {
 }
 
 #[test]
+fn info_shows_what_a_host_on_the_network_is_to_this_one() {
+    let (control, rds_port) = (port(), port());
+    let mut waiting = rds(&format!(
+        "stress -r 127.0.5.7 -p {control} --rds-port {rds_port}"
+    ))
+    .stdout(std::process::Stdio::null())
+    .spawn()
+    .unwrap();
+    let output = run(&format!(
+        "info --fabric tcp --rds-port {rds_port} --format json --source 127.0.5.6 127.0.5.7"
+    ));
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
+    let host = summary(&output);
+    let connection = &host["connections"][0];
+    assert_eq!(connection["remote"], "127.0.5.7", "{host}");
+    assert_eq!(connection["up"], true, "{host}");
+    // Nobody is there any more.
+    let output = run(&format!(
+        "info --rds-port {rds_port} -n --wait 0.5 --source 127.0.5.6 127.0.5.7"
+    ));
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("127.0.5.7"), "{text}");
+}
+
+#[test]
 fn bad_input_is_refused_with_a_sentence() {
     for (arguments, sentence) in [
         ("stress -q 10", "-q must be from 63 to 1M"),
@@ -143,7 +172,7 @@ fn bad_input_is_refused_with_a_sentence() {
         ("stress -Q 1", "only 0"),
         ("stress --rdma-use-get-mr 0", "only 1"),
         ("stress -D 1K --policy no-such-policy", "no-such-policy"),
-        ("stress --fabric tcp", "-r for this host"),
+        ("stress --fabric tcp", "`rds stress` -r for this one"),
         (
             "stress --fabric mock -r 127.0.0.1",
             "leave out the addresses",
@@ -152,6 +181,10 @@ fn bad_input_is_refused_with_a_sentence() {
         ("stress -D 64K -s 127.0.0.1", "no RDMA"),
         ("stress --rdma-use-once 1 --rdma-cache-mrs 1", "contradict"),
         ("info 127.0.5.77:9", "nobody serves at"),
+        ("info 127.0.5.77:9 --fabric tcp", "whatever its fabric"),
+        ("info --fabric tcp", "that of a host"),
+        ("info 127.0.5", "ADDR of a host"),
+        ("info --fabric mock 127.0.0.1", "leave out the addresses"),
         ("stress -T x", "no number of seconds"),
         ("stress --hca no-such-hca", "no-such-hca"),
     ] {

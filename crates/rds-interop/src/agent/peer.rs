@@ -29,10 +29,23 @@ impl Peer {
     ///
     /// It cannot be reached, or has failed, or takes too long.
     pub fn call(&self, step: &Step, within: Duration) -> Result<Reply> {
-        let context = || format!("{} at {}", self.name, self.addr);
-        match self.ask(step, within).with_context(context)? {
-            Reply::Failed(error) => bail!("{}: {error}", self.name),
-            reply => Ok(reply),
+        match self.ask(step, within) {
+            Ok(Reply::Failed(error)) => bail!("{}: {error}", self.name),
+            Ok(reply) => Ok(reply),
+            Err(error) => {
+                let waiting = self.blocked();
+                Err(error.context(format!("{} at {}{waiting}", self.name, self.addr)))
+            }
+        }
+    }
+
+    /// What its steps are waiting for, if it still says so.
+    fn blocked(&self) -> String {
+        match self.ask(&Step::Blocked, Duration::ZERO) {
+            Ok(Reply::Blocked(steps)) if !steps.is_empty() => {
+                format!(" (whose steps are in {})", steps.join("; "))
+            }
+            _ => String::new(),
         }
     }
 

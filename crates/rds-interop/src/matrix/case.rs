@@ -175,7 +175,7 @@ pub(super) fn all(transport: Transport) -> Vec<Case> {
         ..case(name, BOTH, 120, run)
     }));
     let mut tools = vec![
-        case("rds ping", TO_KERNEL, 30, tool::ping as Run),
+        case("rds ping, rds info", TO_KERNEL, 60, tool::ping as Run),
         case("rds stress, rds info", EACH_WAY, 60, tool::stress),
     ];
     if transport == Transport::Verbs {

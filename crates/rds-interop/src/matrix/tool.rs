@@ -253,7 +253,7 @@ impl Summaries {
     }
 }
 
-/// One ping: each run has to make its connection first.
+/// One ping, and one by `rds info`: each run has to make its connection first.
 pub(super) fn ping(pair: &Pair<'_>) -> Result<String> {
     let bench = Bench::new(pair)?;
     let (near, far) = (bench.near, bench.far.ip);
@@ -261,7 +261,13 @@ pub(super) fn ping(pair: &Pair<'_>) -> Result<String> {
     let line = format!("ping --fabric {fabric} -c 1 -i {PING} -I {near} {far}");
     let last = bench.start(line)?.finish(pair.until)?;
     ensure!(last.ends_with(" usec"), "{last}");
-    Ok(last.trim().to_owned())
+    let line = format!("info --fabric {fabric} --source {near} --wait {PING} --format json {far}");
+    let host: Value = serde_json::from_str(&bench.start(line)?.finish(pair.until)?)?;
+    let connection = &host["connections"][0];
+    let up = connection["up"] == true && connection["remote"] == far.to_string();
+    ensure!(up, "{connection}");
+    let version = connection["version"].as_str().unwrap_or_default();
+    Ok(format!("{}, version {version}", last.trim()))
 }
 
 /// Datagrams both ways, all verified.

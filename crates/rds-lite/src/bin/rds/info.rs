@@ -1,24 +1,40 @@
 //! `rds info`.
 
-use crate::setup::{Format, PoolOptions, mock_hosts};
-use crate::{Verdict, snapshot};
-use anyhow::{Context, Result};
+use crate::setup::{
+    FabricName, Format, Network, PoolOptions, fabric, host, mock_hosts, own_address, parse_seconds,
+};
+use crate::{Verdict, ping, snapshot};
+use anyhow::{Context, Result, bail};
 use clap::Args;
+use mr_core::SystemClock;
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::str::FromStr;
 use std::time::Duration;
 
 /// The longest snapshot that is read: a bound, should something else answer.
 const LONGEST: u64 = 64 << 20;
 
+/// How long a process may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The kernel has one RDS for all processes; here each process has its own. So this asks a process
-/// that was started with `--info ADDR:PORT`. Without an address it shows a short exchange between
-/// two hosts in this process. Without a choice it shows everything.
+/// that was started with `--info ADDR:PORT`. With the address of a host alone, of this kind or the kernel's,
+/// it sends that a ping over --fabric, and shows what is known here then. Without an address it shows a
+/// short exchange between two hosts in this process. Without a choice it shows everything.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Where the process serves its state
-    address: Option<SocketAddr>,
+    /// ADDR:PORT where a process serves its state, or ADDR of a host
+    address: Option<Whom>,
+    /// Address of this host to send from
+    #[arg(long, value_name = "ADDR", requires = "address")]
+    source: Option<IpAddr>,
+    /// Seconds that a host may take to be connected and to answer
+    #[arg(long, value_name = "SEC", default_value = "5", value_parser = parse_seconds)]
+    wait: Duration,
+    #[command(flatten)]
+    network: Network,
     /// Counters
     #[arg(short = 'c', long)]
     counters: bool,
@@ -50,10 +66,47 @@ pub(crate) struct Options {
     pools: PoolOptions,
 }
 
+/// Whose state is shown.
+#[derive(Clone, Copy, Debug)]
+enum Whom {
+    Process(SocketAddr),
+    Peer(IpAddr),
+}
+
+impl FromStr for Whom {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let process = || text.parse().map(Self::Process);
+        let peer = |_| text.parse().map(Self::Peer);
+        process()
+            .or_else(peer)
+            .map_err(|_| "give ADDR:PORT of a process, or ADDR of a host".into())
+    }
+}
+
 pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<Verdict> {
+    let network = &options.network;
+    let mut verdict = Verdict::Good;
     let hosts = match options.address {
-        Some(address) => ask(address)?,
-        None => example(&options.pools)?,
+        Some(Whom::Process(_)) if network.is_named() || options.source.is_some() => {
+            bail!(
+                "a process is asked at its ADDR:PORT, whatever its fabric: leave out the options of networks, or \
+                 give the address of a host alone"
+            )
+        }
+        Some(Whom::Process(address)) => ask(address)?,
+        Some(Whom::Peer(peer)) => {
+            let (hosts, answered) = exchange(options, fabric(network, true)?, peer)?;
+            if !answered {
+                verdict = Verdict::Bad;
+            }
+            hosts
+        }
+        None => {
+            fabric(network, false)?;
+            example(&options.pools)?
+        }
     };
     for host in hosts.as_array().context("the answer is no list of hosts")? {
         match options.format {
@@ -61,18 +114,26 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<Verdict> {
             Format::Text => show(options, host, out)?,
         }
     }
-    Ok(Verdict::Good)
+    Ok(verdict)
 }
 
 fn ask(address: SocketAddr) -> Result<Value> {
-    let timeout = Duration::from_secs(5);
-    let stream = TcpStream::connect_timeout(&address, timeout).with_context(|| {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).with_context(|| {
         format!("nobody serves at {address}: start `rds stress --info {address}`")
     })?;
-    stream.set_read_timeout(Some(timeout))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     let mut text = String::new();
     stream.take(LONGEST).read_to_string(&mut text)?;
     serde_json::from_str(&text).context("the answer is not from `rds`")
+}
+
+/// A ping to another machine. Also says whether it was answered.
+fn exchange(options: &Options, fabric: FabricName, peer: IpAddr) -> Result<(Value, bool)> {
+    let own = own_address(options.source, peer)?;
+    let host = host(fabric, &options.network, &options.pools, own, |_| {})?;
+    let socket = host.bind(SocketAddr::new(own, 0))?;
+    let took = ping::once(&socket, peer, &SystemClock::new(), options.wait)?;
+    Ok((Value::Array(vec![snapshot::of(&host)]), took.is_some()))
 }
 
 /// One request, one answer.

@@ -37,12 +37,12 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<Verdict> {
     match (
-        fabric(&options.common, options.address.is_some())?,
+        fabric(&options.common.network, options.address.is_some())?,
         options.address,
     ) {
         (fabric @ (FabricName::Tcp | FabricName::Verbs), Some(peer)) => {
             let own = own_address(options.source, peer)?;
-            let host = host(fabric, &options.common, &options.pool, own, |_| {})?;
+            let host = host(fabric, &options.common.network, &options.pool, own, |_| {})?;
             ping(options, &host, own, peer, out)
         }
         _ => {
@@ -72,27 +72,14 @@ fn ping(
     while options.count.is_none_or(|count| number < count) {
         number += 1;
         let socket = &sockets[number as usize % SOCKETS];
-        // What came too late for its turn is not for this one.
-        while socket.try_recv_message().is_ok() {}
-        socket.set_receive_timeout(Some(wait));
         let start = clock.now();
-        socket.send_to(&[], SocketAddr::new(peer, 0))?;
-        match socket.recv_message() {
-            Ok(_) => {
-                let usec = clock.now().since(start).as_micros() as u64;
-                answered += 1;
-                match options.common.format {
-                    Format::Text => writeln!(out, "{number:>4}: {usec} usec")?,
-                    Format::Json => writeln!(out, "{}", json!({"ping": number, "usec": usec}))?,
-                }
-            }
-            Err(RecvError::TimedOut) => match options.common.format {
-                Format::Text => writeln!(out, "{number:>4}: no answer in {wait:?}")?,
-                Format::Json => {
-                    writeln!(out, "{}", json!({"ping": number, "usec": null}))?;
-                }
-            },
-            Err(error) => return Err(error.into()),
+        let took = once(socket, peer, &clock, wait)?;
+        answered += u64::from(took.is_some());
+        let usec = took.map(|took| took.as_micros() as u64);
+        match (options.common.format, usec) {
+            (Format::Text, Some(usec)) => writeln!(out, "{number:>4}: {usec} usec")?,
+            (Format::Text, None) => writeln!(out, "{number:>4}: no answer in {wait:?}")?,
+            (Format::Json, usec) => writeln!(out, "{}", json!({"ping": number, "usec": usec}))?,
         }
         out.flush()?;
         let more = options.count.is_none_or(|count| number < count);
@@ -105,4 +92,23 @@ fn ping(
     } else {
         Verdict::Bad
     })
+}
+
+/// One ping. Says how long the answer took, or that there was none in this time.
+pub(crate) fn once(
+    socket: &Socket,
+    peer: IpAddr,
+    clock: &SystemClock,
+    wait: Duration,
+) -> Result<Option<Duration>> {
+    // What came too late for its turn is not for this one.
+    while socket.try_recv_message().is_ok() {}
+    socket.set_receive_timeout(Some(wait));
+    let start = clock.now();
+    socket.send_to(&[], SocketAddr::new(peer, 0))?;
+    match socket.recv_message() {
+        Ok(_) => Ok(Some(clock.now().since(start))),
+        Err(RecvError::TimedOut) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }

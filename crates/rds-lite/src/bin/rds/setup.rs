@@ -25,17 +25,13 @@ pub(crate) enum FabricName {
     Verbs,
 }
 
-/// What all tools have in common.
+/// Where the frames go.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Common {
+pub(crate) struct Network {
     /// What carries the frames; mock runs both ends in this process [default: mock without an
     /// address, else tcp]
     #[arg(long, value_enum)]
     pub(crate) fabric: Option<FabricName>,
-
-    /// How output is written
-    #[arg(long, value_enum, default_value = "text")]
-    pub(crate) format: Format,
 
     /// Port of RDS, the same on all hosts [default: 16385 over TCP, 18634 over verbs]
     #[arg(long, value_name = "PORT")]
@@ -44,6 +40,24 @@ pub(crate) struct Common {
     /// The RDMA device of --fabric verbs [default: the one that has this host's address]
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
+}
+
+impl Network {
+    /// Whether the user has chosen anything of it.
+    pub(crate) const fn is_named(&self) -> bool {
+        self.fabric.is_some() || self.rds_port.is_some() || self.device.is_some()
+    }
+}
+
+/// What the tools that stay have in common.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Common {
+    #[command(flatten)]
+    pub(crate) network: Network,
+
+    /// How output is written
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
 
     /// Serve a snapshot of this process's state to `rds info` at this address and port
     #[arg(long, value_name = "ADDR:PORT")]
@@ -67,8 +81,8 @@ pub(crate) struct PoolOptions {
 }
 
 /// The fabric that is meant, given whether addresses were.
-pub(crate) fn fabric(common: &Common, has_address: bool) -> Result<FabricName> {
-    match (common.fabric, has_address) {
+pub(crate) fn fabric(network: &Network, has_address: bool) -> Result<FabricName> {
+    match (network.fabric, has_address) {
         (None, false) => Ok(FabricName::Mock),
         (None, true) => Ok(FabricName::Tcp),
         (Some(FabricName::Mock), true) => {
@@ -78,7 +92,7 @@ pub(crate) fn fabric(common: &Common, has_address: bool) -> Result<FabricName> {
         }
         (Some(FabricName::Tcp | FabricName::Verbs), false) => {
             bail!(
-                "a network needs addresses: give -r for this host, and -s for the other on one side"
+                "a network needs addresses: give that of a host, or to `rds stress` -r for this one, and -s for the other on one side"
             )
         }
         (Some(fabric), _) => Ok(fabric),
@@ -88,16 +102,16 @@ pub(crate) fn fabric(common: &Common, has_address: bool) -> Result<FabricName> {
 /// A host of a network, with the address `own`.
 pub(crate) fn host(
     fabric: FabricName,
-    common: &Common,
+    network: &Network,
     pool: &PoolOptions,
     own: IpAddr,
     configure: impl FnOnce(&mut Config),
 ) -> Result<Host> {
     if fabric == FabricName::Verbs {
-        return crate::verbs::host(common, pool, own, configure);
+        return crate::verbs::host(network, pool, own, configure);
     }
     let mut config = TcpConfig::default();
-    if let Some(port) = common.rds_port {
+    if let Some(port) = network.rds_port {
         config.port = port;
     }
     let host = Host::builder(TcpFabric::new(config)).configure(configure);

@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<Verdict> {
         let told = events.with_writer(std::io::stderr).try_init();
         told.map_err(|error| anyhow!("-V: {error}"))?;
     }
-    match fabric(&options.common, has_address)? {
+    match fabric(&options.common.network, has_address)? {
         FabricName::Mock => embedded(options, load, out),
         network => match flags.send_address {
             Some(peer) => active(options, &load, network, peer, out),
@@ -113,7 +113,12 @@ fn passive(options: &Options, network: FabricName, out: &mut impl Write) -> Resu
     let own = options.flags.receive_address;
     let own = own.context("give -r for this host's address")?;
     let at = SocketAddr::new(own, options.flags.port);
+    // How large the host has to be is known when the load is. Until then a small one answers pings.
+    let idle = host(network, &options.common.network, &options.pool, own, |_| {})?;
+    let pinged = idle.bind(SocketAddr::new(own, 0)).context("cannot bind")?;
     let (mut control, load) = Control::accept(at, None)?;
+    drop(pinged);
+    idle.shut_down();
     let peer = control.peer();
     let prepared = options.prepare(network, &load, (own, peer), !load.one_way);
     let (host, side) = prepared.inspect_err(|error| control.refuse(&format!("{error:#}")))?;
@@ -169,7 +174,7 @@ impl Options {
     ) -> Result<(Host, Side)> {
         load.check_rdma(network != FabricName::Tcp)?;
         load.check_regions(self.pool.regions)?;
-        let host = host(network, &self.common, &self.pool, own, |config| {
+        let host = host(network, &self.common.network, &self.pool, own, |config| {
             load.configure(config);
         })?;
         if let Some(addr) = self.common.info {

@@ -1,6 +1,6 @@
 //! A host on an RDMA device.
 
-use crate::setup::{Common, PoolOptions};
+use crate::setup::{Network, PoolOptions};
 use anyhow::Result;
 use rds_lite::Host;
 use rds_lite::proto::Config;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 #[cfg(feature = "verbs")]
 pub(crate) fn host(
-    common: &Common,
+    network: &Network,
     pool: &PoolOptions,
     own: IpAddr,
     configure: impl FnOnce(&mut Config),
@@ -23,13 +23,13 @@ pub(crate) fn host(
     let IpAddr::V4(address) = own else {
         bail!("RDS over verbs has IPv4 addresses, and {own} is none");
     };
-    let device = match &common.device {
+    let device = match &network.device {
         Some(name) => Device::open(name),
         None => Device::of_address(address),
     };
     let domain = Domain::new(&device.context("no RDMA device")?)?;
     let mut config = VerbsConfig::default();
-    if let Some(port) = common.rds_port {
+    if let Some(port) = network.rds_port {
         config.port = port;
     }
     let backend = RegistrationBackend::zero_based(&domain);
@@ -47,7 +47,7 @@ pub(crate) fn host(
 
 #[cfg(not(feature = "verbs"))]
 pub(crate) fn host(
-    _common: &Common,
+    _network: &Network,
     _pool: &PoolOptions,
     _own: IpAddr,
     _configure: impl FnOnce(&mut Config),
