@@ -1,13 +1,14 @@
 //! One socket of the kernel's RDS.
 
 use super::control::{self, MapFlags, Notice, OpFlags};
+use super::info::{self, State};
 use super::{Memory, sys};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, MsgHdr, SockAddr, Socket, Type};
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
@@ -158,6 +159,22 @@ impl KernelSocket {
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Whether memory may be lent to this address: there is a connection, or nobody has wanted one so far, and
+    /// the call asks for it. The kernel (6.1) also has the HCA register what is lent over one that is being made
+    /// or was rejected; then it never looks at the completion, and neither the call returns nor is there ever a
+    /// connection again.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; its answer is not understood.
+    pub fn may_lend(&self, to: IpAddr) -> io::Result<bool> {
+        let (IpAddr::V4(local), IpAddr::V4(remote)) = (self.addr.ip(), to) else {
+            return Err(io::Error::other("only IPv4 connections are looked for"));
+        };
+        let state = info::connection(self.socket.as_fd(), local, remote)?;
+        Ok(state.is_none_or(|state| state.contains(State::CONNECTED)))
     }
 
     /// Sends a datagram. Returns the cookie of what was lent with it.

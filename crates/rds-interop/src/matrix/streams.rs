@@ -41,8 +41,9 @@ const CUTS: u32 = 3;
 /// How often it is cut until operations fail, at most.
 const MOST_CUTS: u32 = 10;
 
-/// Datagrams each way meanwhile.
+/// Datagrams each way meanwhile, and afterwards.
 const OVER_CUTS: u64 = 1200;
+const AFTER_CUTS: u64 = 200;
 
 /// Operations on a loan.
 struct Flow<'a, 'p> {
@@ -340,7 +341,8 @@ fn ends(streamed: &Streamed) -> String {
     )
 }
 
-/// The connection ends several times while datagrams flow: everything arrives, once and in order.
+/// The connection ends several times while datagrams flow: everything arrives, once and in order. So does what is
+/// sent after the last end, which may have come when all had arrived.
 pub(super) fn datagrams_cut(pair: &Pair<'_>) -> Result<String> {
     let mut dead = DeadKey::new(pair)?;
     let mut cuts = 0;
@@ -353,6 +355,7 @@ pub(super) fn datagrams_cut(pair: &Pair<'_>) -> Result<String> {
         }
         join(flowing)?
     })?;
+    both(pair, &mixed_messages(25, AFTER_CUTS))?;
     Ok(format!("{OVER_CUTS} messages each way over {cuts} cuts"))
 }
 

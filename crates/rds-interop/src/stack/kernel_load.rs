@@ -153,6 +153,9 @@ impl Carrier for KernelCarrier {
                 return self.sent(sent, true).map(|_| cookie);
             }
         };
+        if !self.socket.may_lend(to.ip()).map_err(Fault::socket)? {
+            return Err(Refusal::NotNow);
+        }
         let memory = self.memory(if rdma == Rdma::Read { pattern } else { 0 })?;
         let mut flags = MapFlags::WRITE;
         flags.set(MapFlags::USE_ONCE, self.load.use_once);

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a call is repeated that the kernel cannot do yet: it registers memory through a connection, and
-/// says `EAGAIN` while there is none, and `EINVAL` while it is being made.
+/// says `EAGAIN` while there is none, and `EINVAL` while it is being made, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -39,7 +39,11 @@ impl Rdma for KernelEndpoint {
         flags.set(MapFlags::USE_ONCE, loan.term != Term::Recall);
         flags.set(MapFlags::INVALIDATE, loan.term == Term::UseKills);
         let lend = Attachment::Lend(&memory, range.clone(), flags);
-        let cookie = patiently(|| self.socket.send(message, to, &lend))
+        let cookie = patiently(|| match self.socket.may_lend(to.ip())? {
+            true => self.socket.send(message, to, &lend),
+            false => Err(ErrorKind::WouldBlock.into()),
+        });
+        let cookie = cookie
             .context("memory could not be lent")?
             .context("no cookie")?;
         lock(&self.held.loans).insert(cookie, (memory, range));

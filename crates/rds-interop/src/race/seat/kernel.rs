@@ -30,6 +30,8 @@ pub(crate) struct KernelSeat {
     lent: Vec<Option<(u64, u32)>>,
     /// Places that no operation writes from.
     spare: Vec<usize>,
+    /// Memory was lent, so there is a connection; nobody cuts it.
+    connected: bool,
 }
 
 impl KernelSeat {
@@ -45,6 +47,7 @@ impl KernelSeat {
             memory: Memory::new(len).context("no memory")?,
             lent: vec![None; load.depth],
             spare: (0..load.depth).collect(),
+            connected: false,
         })
     }
 
@@ -96,6 +99,9 @@ impl Seat for KernelSeat {
             let sent = self.send(to, request, &Attachment::None)?;
             return Ok(sent.map_or(Sent::NotNow, |_| Sent::Yes));
         };
+        if !self.connected && !self.socket.may_lend(to.ip())? {
+            return Ok(Sent::NotNow);
+        }
         let (attachment, used) = match self.lent.get(place).copied().flatten() {
             Some((cookie, used)) => (Attachment::Cookie(cookie), used),
             None => {
@@ -117,6 +123,7 @@ impl Seat for KernelSeat {
             _ => new,
         };
         let cookie = cookie.context("memory was lent, and there is no cookie")?;
+        self.connected = true;
         if let Some(lent) = self.lent.get_mut(place) {
             *lent = Some((cookie, used + 1));
         }
