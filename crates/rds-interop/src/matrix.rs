@@ -5,6 +5,7 @@
 
 mod case;
 mod congestion;
+mod counts;
 mod faults;
 mod loan;
 mod rdma;
@@ -18,8 +19,9 @@ pub use table::{Outcome, Row};
 
 use crate::agent::Peer;
 use crate::kernel::Transport;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use case::{Case, Direction, Needs, Pair, Ports, Side};
+use counts::Counts;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -99,9 +101,14 @@ pub fn run(setup: &Setup, mut look: impl FnMut(&Row)) -> Vec<Row> {
                         },
                         until: Instant::now() + case.bound,
                     };
+                    let counts = [near, far].map(|side| Counts::before(side.peer));
                     let start = Instant::now();
-                    row.outcome = outcome((case.run)(&pair));
+                    let result = (case.run)(&pair);
                     row.took = start.elapsed();
+                    row.outcome = outcome(result.map_err(|error| {
+                        let meanwhile = counts.each_ref().map(Counts::meanwhile);
+                        anyhow!("{error:#} ({})", meanwhile.join("; "))
+                    }));
                 }
                 look(&row);
                 rows.push(row);

@@ -160,6 +160,8 @@ impl<'a, 'p> Flow<'a, 'p> {
     /// Another socket of the user's host writes all that was written before: what is there afterwards was
     /// written by nobody else, or an operation took place after its end was told.
     fn overwrite(mut self) -> Result<()> {
+        // Datagrams both ways need the next connection; operations would end with one that is about to.
+        both(self.pair, &mixed_messages(26, AFTER_CUTS))?;
         let end = self.stream.token(self.stream.count);
         self.loan.user = RemoteSocket::bind(self.pair, self.pair.from)?;
         self.stream = Stream {

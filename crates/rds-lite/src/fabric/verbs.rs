@@ -14,6 +14,7 @@
 //! end: it receives, and posts what found no room. Everything else is posted in the caller's thread.
 
 mod dial;
+mod dials;
 mod link;
 mod listen;
 mod run;
@@ -22,12 +23,14 @@ mod threads;
 use crate::fabric::{Fabric, Sink, join_within};
 use crate::proto::{Greeting, LinkId, LinkKind, Path};
 use crate::wire::{CM_PORT, FRAGMENT_LEN, HEADER_LEN};
+use dials::Dials;
 use link::VerbsLink;
 use listen::Listening;
 use mr_core::{Clock, SystemClock};
 use mr_verbs::cm::{ConnectionConfig, Waker};
 use mr_verbs::{Device, Domain, Error};
 use std::collections::HashMap;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -80,8 +83,7 @@ struct Shared {
     config: VerbsConfig,
     stopped: AtomicBool,
     listeners: Mutex<HashMap<Ipv4Addr, Listening>>,
-    /// Whom to wake so that a dial ends early.
-    dials: Mutex<HashMap<LinkId, Waker>>,
+    dials: Dials,
     links: Mutex<HashMap<LinkId, Weak<VerbsLink>>>,
     threads: Threads,
 }
@@ -99,7 +101,7 @@ impl VerbsFabric {
                 config,
                 stopped: AtomicBool::new(false),
                 listeners: Mutex::new(HashMap::new()),
-                dials: Mutex::new(HashMap::new()),
+                dials: Dials::default(),
                 links: Mutex::new(HashMap::new()),
             }),
         }
@@ -161,11 +163,15 @@ impl Fabric for VerbsFabric {
 
     fn dial(&self, id: LinkId, path: Path, introduction: Vec<u8>, sink: Weak<dyn Sink>) {
         let (shared, for_loss) = (Arc::clone(&self.shared), Weak::clone(&sink));
-        let dialled = self.shared.threads.start("rds-verbs", move || {
-            dial::run(&shared, id, path, &introduction, sink);
+        let dialled = Waker::new().map_err(io::Error::other).and_then(|waker| {
+            self.shared.dials.begin(id, path, waker.clone());
+            self.shared.threads.start("rds-verbs", move || {
+                dial::run(&shared, id, path, (&introduction, &waker), sink);
+            })
         });
         if let Err(error) = dialled {
             tracing::warn!(%path, %error, "no dial");
+            self.shared.dials.end(id, false);
             // Not from this call: the host may be in the middle of something.
             threads::start_short(move || {
                 if let Some(host) = for_loss.upgrade() {
@@ -181,9 +187,7 @@ impl Fabric for VerbsFabric {
         self.shared.stopped.store(true, Ordering::SeqCst);
         let listeners = std::mem::take(&mut *lock(&self.shared.listeners));
         let accepting: Vec<_> = listeners.into_values().map(Listening::stop).collect();
-        for waker in lock(&self.shared.dials).values() {
-            waker.wake();
-        }
+        self.shared.dials.wake_all();
         let links: Vec<_> = lock(&self.shared.links)
             .values()
             .filter_map(Weak::upgrade)

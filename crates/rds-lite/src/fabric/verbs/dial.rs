@@ -1,7 +1,7 @@
 //! Dialling.
 
+use super::Shared;
 use super::link::VerbsLink;
-use super::{Shared, lock};
 use crate::fabric::Sink;
 use crate::proto::{LinkId, Path};
 use mr_verbs::cm::{Dial, DialError, Dialled, RejectReason, Waker, dial};
@@ -13,27 +13,27 @@ pub(super) fn run(
     shared: &Arc<Shared>,
     id: LinkId,
     path: Path,
-    introduction: &[u8],
+    (introduction, cancel): (&[u8], &Waker),
     sink: Weak<dyn Sink>,
 ) {
-    let dialled = connect(shared, id, path, introduction);
-    lock(&shared.dials).remove(&id);
     let Dialled {
         connection,
         poller,
         private_data,
         ..
-    } = match dialled {
+    } = match connect(shared, path, introduction, cancel) {
         Ok(dialled) => dialled,
         Err(error) => {
             tracing::debug!(%path, %error, "dial failed");
-            return fail(shared, id, &error, &sink);
+            fail(shared, id, &error, &sink);
+            return shared.dials.end(id, false);
         }
     };
     let link = VerbsLink::new(id, connection, sink);
     let known = shared.enter(id, &link);
     let host = link.host().filter(|_| known);
     let wanted = host.is_some_and(|host| host.opened(id, &private_data, Arc::clone(&link) as _));
+    shared.dials.end(id, wanted);
     if !wanted {
         link.end();
     }
@@ -43,15 +43,13 @@ pub(super) fn run(
 
 fn connect(
     shared: &Shared,
-    id: LinkId,
     path: Path,
     introduction: &[u8],
+    cancel: &Waker,
 ) -> Result<Dialled, DialError> {
     let (IpAddr::V4(local), IpAddr::V4(remote)) = (path.local, path.remote) else {
         return Err(DialError::Cancelled);
     };
-    let waker = Waker::new()?;
-    lock(&shared.dials).insert(id, waker.clone());
     if shared.is_stopped() {
         return Err(DialError::Cancelled);
     }
@@ -61,7 +59,7 @@ fn connect(
         private_data: introduction,
         timeout: shared.config.connect_timeout,
     };
-    dial(&shared.domain, &wanted, &shared.config.connection, &waker)
+    dial(&shared.domain, &wanted, &shared.config.connection, cancel)
 }
 
 fn fail(shared: &Shared, id: LinkId, error: &DialError, sink: &Weak<dyn Sink>) {

@@ -11,6 +11,9 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// How long a peer's dial waits for the end of this side's that it has crossed.
+const CROSSING: Duration = Duration::from_millis(250);
+
 /// A thread that answers those who dial an address.
 pub(super) struct Listening {
     waker: Waker,
@@ -68,6 +71,13 @@ fn answer(shared: &Arc<Shared>, request: Request, sink: &Weak<dyn Sink>) {
     };
     if !shared.threads.has_room() {
         tracing::warn!(%path, "a peer is refused: raise max_links");
+        return reject(request, &[]);
+    }
+    // Where dials cross, the smaller address wins. But the request of the dial that yields is on its way, and a
+    // kernel that finds it when it is connected already takes it for a new life of this side, and drops the
+    // connection. So it is accepted when that request was answered.
+    if path.local > path.remote && shared.dials.await_end(path, CROSSING) {
+        tracing::debug!(%path, "a dial came too late");
         return reject(request, &[]);
     }
     let (id, reply) = match host.asked(path, request.private_data()) {
