@@ -221,7 +221,7 @@ fn over_verbs() -> Vec<Case> {
         case("RDMA use-once", EACH_WAY, 60, rdma::use_once),
         case("RDMA, use kills", EACH_WAY, 120, rdma::use_kills),
         case("RDMA with a dead key", EACH_WAY, 120, rdma::dead_key),
-        case("RDMA mixed, depth 8", EACH_WAY, 120, streams::mixed),
+        case("RDMA mixed, depth 8", BOTH, 120, streams::mixed),
         case("RDMA, owner restarts", EACH_WAY, 120, rdma::owner_restarts),
         case(
             "RDMA x 8, owner restarts",

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const DEPTH: u64 = 8;
 const PARTS: u64 = 16;
 
-/// Streams beside each other; operations of each, and datagrams each way beside them.
+/// Streams each way beside each other; operations of each, and datagrams each way beside them.
 const STREAMS: usize = 3;
 const OPERATIONS: u64 = 80;
 const DATAGRAMS: u64 = 500;
@@ -174,12 +174,13 @@ impl<'a, 'p> Flow<'a, 'p> {
     }
 }
 
-/// Streams of operations of several sockets, beside datagrams in both directions. With reads in both directions
-/// at once, Soft-RoCE of Linux 6.1 stands still for seconds, and the connection ends.
+/// Streams of operations of several sockets, and datagrams, all in both directions.
 pub(super) fn mixed(pair: &Pair<'_>) -> Result<String> {
-    let mut flows = (0..STREAMS)
-        .map(|_| Flow::new(pair, BESIDE, true, OPERATIONS))
-        .collect::<Result<Vec<_>>>()?;
+    let back = pair.back();
+    let mut flows = Vec::new();
+    for pair in [pair, &back].repeat(STREAMS) {
+        flows.push(Flow::new(pair, BESIDE, true, OPERATIONS)?);
+    }
     thread::scope(|scope| {
         let operating: Vec<_> = flows
             .iter_mut()
