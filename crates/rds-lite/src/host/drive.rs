@@ -32,6 +32,8 @@ impl Shared {
             let mut core = self.lock();
             let result = change(&mut core);
             core.take_events(&mut events);
+            let ends = |event: &&Event| matches!(event, Event::Release(..));
+            self.memory.will_release(events.iter().filter(ends).count());
             (result, core.take_armed())
         };
         if let Some(at) = armed {

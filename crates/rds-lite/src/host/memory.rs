@@ -7,11 +7,14 @@ use crate::rdma::{Cookie, FreeOutcome, Leased, Region, Regions};
 use mr_core::Time;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// How often a pool is asked for the buffer of a key that did not die at once.
 const DEATH_POLL: Duration = Duration::from_millis(10);
+
+/// How long a flush waits for releases that others are in the middle of.
+const RELEASES: Duration = Duration::from_secs(1);
 
 /// The pool, and whose buffers it has.
 pub(crate) struct Memory {
@@ -19,6 +22,11 @@ pub(crate) struct Memory {
     sink: Weak<dyn Sink>,
     /// By the address of the buffer: nothing else is there while the pool has it.
     away: Mutex<HashMap<u64, Away>>,
+    /// Of loans that the core has ended: those whose leases are not released yet.
+    ending: Mutex<usize>,
+    none_ending: Condvar,
+    /// Held while buffers are on their way from the pool to their owners.
+    handing: Mutex<()>,
     /// Keys given out while an earlier use of theirs could still be honoured.
     reissued: AtomicU64,
 }
@@ -38,6 +46,9 @@ impl Memory {
             regions,
             sink,
             away: Mutex::new(HashMap::new()),
+            ending: Mutex::new(0),
+            none_ending: Condvar::new(),
+            handing: Mutex::new(()),
             reissued: AtomicU64::new(0),
         }
     }
@@ -50,10 +61,35 @@ impl Memory {
         self.regions.as_ref()
     }
 
+    /// The core, which is locked, has ended so many loans; [`release`](Self::release) is called for each.
+    pub(crate) fn will_release(&self, loans: usize) {
+        if loans > 0 {
+            *lock(&self.ending) += loans;
+        }
+    }
+
     /// Ends a lease; its buffer comes back when the policy has had its flush.
     pub(crate) fn release(&self, sock: SockId, cookie: Cookie, lease: Box<dyn Leased>) {
         self.note(&*lease, sock, cookie, false);
         lease.release();
+        let mut ending = lock(&self.ending);
+        *ending = ending.saturating_sub(1);
+        if *ending == 0 {
+            self.none_ending.notify_all();
+        }
+    }
+
+    /// Kills all keys that have been released. That includes those of loans whose end somebody has heard of: who
+    /// has the message behind the use may be ahead of the thread that releases the region. Says whether all are
+    /// dead.
+    pub(crate) fn flush(&self, pool: &dyn Regions) -> bool {
+        let ending = lock(&self.ending);
+        let waited = self
+            .none_ending
+            .wait_timeout_while(ending, RELEASES, |ending| *ending > 0);
+        let (ending, late) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(ending);
+        pool.flush() && !late.timed_out()
     }
 
     /// Kills a key that messages to the socket wait for.
@@ -121,16 +157,21 @@ impl Memory {
             return;
         };
         let mut buffers = Vec::new();
+        let mut awaited = Vec::new();
+        // Who comes second finds what the first has taken from the pool with its owner.
+        let handing = lock(&self.handing);
         pool.reclaim(&mut buffers);
         for buffer in buffers {
             // One that is not known was of a socket that has been closed.
             let away = self.lock().remove(&(buffer.as_ptr().addr() as u64));
             if let Some(away) = away {
                 self.hand(shared, away.sock, away.cookie, buffer);
-                if away.awaited {
-                    shared.with(|core| core.key_dead(away.sock, away.cookie));
-                }
+                awaited.extend(away.awaited.then_some((away.sock, away.cookie)));
             }
+        }
+        drop(handing);
+        for (sock, cookie) in awaited {
+            shared.with(|core| core.key_dead(sock, cookie));
         }
     }
 
@@ -189,6 +230,10 @@ impl Memory {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Away>> {
-        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.away)
     }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -186,7 +186,8 @@ impl Socket {
         Ok(shared.memory.free(self.id, region, invalidate))
     }
 
-    /// Kills all keys that any socket of the host has released. Says whether all are dead.
+    /// Kills all keys that any socket of the host has released, or whose loans were ended by a use that somebody
+    /// has heard of. Says whether all are dead; then their buffers can be [reclaimed](Self::reclaim).
     ///
     /// # Errors
     ///
@@ -195,7 +196,8 @@ impl Socket {
         let shared = &self.host.shared;
         let fabric = shared.fabric.name();
         let pool = shared.memory.regions();
-        let dead = pool.ok_or(MrError::Unsupported { fabric })?.flush();
+        let pool = pool.ok_or(MrError::Unsupported { fabric })?;
+        let dead = shared.memory.flush(&**pool);
         shared.memory.reclaim(shared);
         Ok(dead)
     }
