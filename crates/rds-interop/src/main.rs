@@ -68,7 +68,7 @@ struct RaceOptions {
     within: u64,
     /// Only who has this text in its line: "kernel -> rds-lite, lazy"
     #[arg(long, value_name = "TEXT")]
-    only: Option<String>,
+    only: Vec<String>,
     /// How the figures are written
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
@@ -214,8 +214,10 @@ fn run_matrix(options: MatrixOptions) -> Result<ExitCode> {
 
 fn run_race(options: &RaceOptions) -> Result<ExitCode> {
     let mut contenders = race::all();
-    if let Some(only) = &options.only {
-        contenders.retain(|contender| contender.to_string().contains(only));
+    let only = &options.only;
+    if !only.is_empty() {
+        let is_meant = |line: &str| only.iter().any(|text| line.contains(text));
+        contenders.retain(|contender| is_meant(&contender.to_string()));
         anyhow::ensure!(!contenders.is_empty(), "nobody has {only:?} in its line");
     }
     let setup = race::Setup {
