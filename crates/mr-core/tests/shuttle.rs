@@ -202,6 +202,32 @@ fn a_flush_covers_what_was_released_before_it() {
     }
 }
 
+/// Of a region that is leased again an earlier key is in no flush's hands; when it comes home while a flush looks
+/// at the lists, that flush must not miss it.
+#[test]
+fn a_flush_covers_a_key_whose_region_comes_home_meanwhile() {
+    explore(|| {
+        let (pool, book) = build(FMR, "use-n=9", FaultPlan::none(), |config| {
+            config.capacity = 1;
+        });
+        let (user, spied) = (Arc::clone(&pool), book.clone());
+        join_all(spawn_all(3, move |number| {
+            for _ in 0..2 {
+                let lease = lease(&user);
+                let place = lease.region().unwrap().place;
+                let serial = spied.latest(place).serial;
+                lease.release();
+                if number == 0 {
+                    user.flush().unwrap();
+                    assert!(!spied.is_alive(place, serial), "alive after a flush");
+                }
+            }
+        }));
+        pool.flush().unwrap();
+        assert_eq!(book.all().len(), 0);
+    });
+}
+
 /// The same for invalidations, of which several share a fence.
 #[test]
 fn an_invalidation_returns_the_buffer_of_a_dead_key() {

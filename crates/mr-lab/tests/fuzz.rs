@@ -191,12 +191,20 @@ fn a_hostile_trace_is_read_as_far_as_it_is_one() {
             assert_eq!((whole.ios.len(), whole.skipped.total()), (0, 0));
             return;
         }
+        // What is behind the cut may have said which of blkparse's actions to count. The times of another may
+        // not be believed.
+        let steps = matches!(
+            cut.error,
+            Some(TraceError::StepsBack { .. } | TraceError::Gap { .. })
+        );
+        if cut.counted != whole.counted && steps {
+            return;
+        }
         assert!(
             cut.error.is_none(),
             "{error}, and cut there: {:?}",
             cut.error
         );
-        // What is behind the cut may have said which of blkparse's actions to count.
         if cut.counted == whole.counted {
             assert_eq!((cut.ios, cut.skipped), (whole.ios, whole.skipped));
         }

@@ -49,6 +49,10 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             return None;
         }
         self.objections.set_over_bound(false);
+        let global = self.capabilities.fence == Fence::Global;
+        // Before any list is looked at: a superseded key whose region comes home meanwhile is in here, or on
+        // a list that is still to be taken.
+        let superseded = if global { self.abroad.begin_fence() } else { 0 };
         let mut taken = InFlush::default();
         self.budget.begin_taking();
         let shards = self.shards.iter().enumerate();
@@ -62,10 +66,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
             // Batches are cut off the ends, and the oldest keys shall die first.
             lots.iter_mut().for_each(|lot| lot.slots.reverse());
         }
-        let fences =
-            self.capabilities.fence == Fence::Global && (scope == Scope::Stale || !lots.is_empty());
-        let superseded = if fences { self.abroad.begin_fence() } else { 0 };
-        let fence_only = lots.is_empty() && superseded > 0;
+        let fence_only = scope == Scope::Stale && lots.is_empty() && superseded > 0;
         if fence_only || !lots.is_empty() {
             self.gate.took(taken, started);
         }

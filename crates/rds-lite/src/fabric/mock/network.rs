@@ -6,7 +6,7 @@ use crate::fabric::{Fabric, Link, Sink};
 use crate::proto::{
     DoneStatus, Frame, Greeting, LinkId, LinkKind, Path, RdmaDone, RdmaWork, Transmission,
 };
-use crate::wire::{Connect, FRAGMENT_LEN};
+use crate::wire::{Connect, FRAGMENT_LEN, Header};
 use mr_core::{Clock, Time};
 use mr_mock::{MockHca, RemotePeer};
 use rand_chacha::ChaCha8Rng;
@@ -277,7 +277,7 @@ impl State {
             self.end_pair(now, number, "lost");
             return None;
         }
-        let whole = frame.payload.len() == message_len(&frame);
+        let whole = frame.payload.len() == Header::len_in(&frame.header);
         if whole && !unnumbered && !reliable && happens(&mut self.random, self.faults.duplicate) {
             self.tell(now, || format!("link {number}: a message is doubled"));
             let at = self.arrival(now, number, side);
@@ -296,7 +296,7 @@ impl State {
     /// Whether an acknowledgement or a congestion map is lost; a map is so as a whole.
     fn loses_control(&mut self, number: u64, side: usize, frame: &Frame) -> bool {
         let lost = happens(&mut self.random, self.faults.lose_control);
-        let len = message_len(frame);
+        let len = Header::len_in(&frame.header);
         let Some(pair) = self.pairs.get_mut(&number) else {
             return lost;
         };
@@ -505,10 +505,6 @@ impl Link for MockLink {
         }
         state.end_pair(now, self.pair, "closed");
     }
-}
-
-fn message_len(frame: &Frame) -> usize {
-    u32::from_be_bytes([16, 17, 18, 19].map(|at| frame.header[at])) as usize
 }
 
 /// The answer to an operation whose link has ended.
