@@ -8,6 +8,10 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
+/// How long the last acknowledgements may take, and how often it is looked whether they have gone.
+const LAST_WORD: Duration = Duration::from_millis(100);
+const GLANCE: Duration = Duration::from_millis(1);
+
 /// What the end of a host has left behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -56,6 +60,7 @@ impl Shared {
     /// pool has what is left. Called again it does what was left behind.
     pub(crate) fn shut_down(&self) -> ShutdownReport {
         let limit = Limit::new(self.shutdown_timeout);
+        self.say_last_word(limit.left().min(LAST_WORD));
         let threads = self.fabric.shut_down(self.shutdown_timeout / 2);
         self.with(Core::shut_down);
         self.timer.stop();
@@ -76,6 +81,19 @@ impl Shared {
         }
         self.timer.join(limit.left());
         report
+    }
+
+    /// Tells peers what has been taken, as far as that goes in this time. Where the user drives the host nothing
+    /// goes out meanwhile.
+    fn say_last_word(&self, patience: Duration) {
+        if self.driving == Driving::Manual {
+            return;
+        }
+        let limit = Limit::new(patience);
+        self.with(Core::say_last_word);
+        while self.lock().has_more_to_say() && !limit.left().is_zero() {
+            std::thread::sleep(GLANCE);
+        }
     }
 
     /// Kills all released keys. Says whether the backend has come back in time.

@@ -41,6 +41,8 @@ pub struct Core {
     pub(crate) counters: Counters,
     pub(crate) generation: u32,
     pub(crate) random: ChaCha8Rng,
+    /// Messages that come now are left to the next host.
+    pub(crate) hushed: bool,
     pub(crate) closed: bool,
     /// The latest time that the driver has told.
     pub(crate) now: Time,
@@ -100,6 +102,7 @@ impl Core {
             counters: Counters::default(),
             generation: random.next_u32() | 1,
             random,
+            hushed: false,
             closed: false,
             now: Time::ZERO,
             armed: None,

@@ -1,5 +1,6 @@
 //! Links come and go: dials, greetings, losses, pauses.
 
+use crate::proto::connection::Connection;
 use crate::proto::outgoing::OpStage;
 use crate::proto::socket::MessageFate;
 use crate::proto::{Core, DropReason, Event, Greeting, LinkEvent, LinkId, LinkState, Path};
@@ -138,6 +139,30 @@ impl Core {
                 self.end_shedding(now, index);
             }
         }
+    }
+
+    /// The host is about to end: takes no message any more, and has what it has taken acknowledged, so that the
+    /// peer does not send it to the next host again. Only where the end of an acknowledgement is known, and
+    /// with it that the peer has it.
+    pub fn say_last_word(&mut self) {
+        if !self.kind.own_ack {
+            return;
+        }
+        self.hushed = true;
+        for index in 0..self.conns.len() {
+            let conn = &mut self.conns[index];
+            if conn.state == LinkState::Up && conn.acknowledgement() != 0 {
+                conn.ack_due = true;
+                self.wants_transmit(index as u32);
+            }
+        }
+    }
+
+    /// Whether a [last word](Self::say_last_word) is still to be sent or under way.
+    pub fn has_more_to_say(&self) -> bool {
+        let speaks = |conn: &Connection| conn.ack_due || conn.ack_under_way;
+        let mut links = self.conns.iter().filter(|conn| conn.state == LinkState::Up);
+        self.hushed && links.any(speaks)
     }
 
     /// Ends everything: links are let go, and nothing is accepted any more. Messages that have not

@@ -79,6 +79,9 @@ impl Core {
             self.counters.ib_ack_received += 1;
             return;
         }
+        if self.hushed {
+            return;
+        }
         if let Some(buf) = self.assemble(now, index, header, payload) {
             self.message(now, index, header, buf);
         }

@@ -238,6 +238,27 @@ fn a_duplicate_is_dropped_and_acknowledged_again() {
 }
 
 #[test]
+fn a_host_that_ends_acknowledges_what_it_has_taken_and_takes_no_more() {
+    let kind = LinkKind {
+        own_ack: true,
+        ..KIND
+    };
+    // Nothing asks for an acknowledgement.
+    let mut pair = Pair::over(kind, |config| config.max_unacked_packets = None);
+    pair.send(b"taken");
+    pair.run(all);
+    assert_eq!(pair.unsent(), 1);
+    assert!(!pair.cores[1].has_more_to_say());
+    pair.cores[1].say_last_word();
+    assert!(pair.cores[1].has_more_to_say());
+    pair.send(b"left to the next host");
+    pair.run(all);
+    assert!(!pair.cores[1].has_more_to_say());
+    assert_eq!(pair.received(), [b"taken".to_vec()]);
+    assert_eq!(pair.unsent(), 1);
+}
+
+#[test]
 fn numbers_may_wrap() {
     for start in [u64::MAX - 2, (1 << 32) - 2] {
         let mut pair = Pair::new(|config| config.max_unacked_packets = Some(1));
