@@ -137,17 +137,24 @@ fn ping_and_info_tell_what_they_see() {
 #[test]
 fn info_shows_what_a_host_on_the_network_is_to_this_one() {
     let (control, rds_port) = (port(), port());
-    let mut waiting = rds(&format!(
-        "stress -r 127.0.5.7 -p {control} --rds-port {rds_port}"
-    ))
-    .stdout(std::process::Stdio::null())
-    .spawn()
-    .unwrap();
+    let stress = |line: &str| {
+        rds(&format!("stress {line} -p {control} --rds-port {rds_port}"))
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let mut sides = [
+        stress("-r 127.0.5.7"),
+        stress("-r 127.0.5.8 -s 127.0.5.7 -d 1 -T 60 --connect-retries 20"),
+    ];
     let output = run(&format!(
-        "info --fabric tcp --rds-port {rds_port} --format json --source 127.0.5.6 127.0.5.7"
+        "info --fabric tcp --rds-port {rds_port} --format json --wait 20 --source 127.0.5.6 127.0.5.7"
     ));
-    waiting.kill().unwrap();
-    waiting.wait().unwrap();
+    for side in &mut sides {
+        side.kill().unwrap();
+        side.wait().unwrap();
+    }
     let host = summary(&output);
     let connection = &host["connections"][0];
     assert_eq!(connection["remote"], "127.0.5.7", "{host}");

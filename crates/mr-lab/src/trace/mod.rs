@@ -19,8 +19,8 @@
 //! - **Constant memory.** 64 KiB of the file's head, one line (8 KiB at most) or one record, and small fixed tables.
 //!   Nothing that a file says makes a reader allocate more.
 //! - **Positions.** An error about the content names the file, the line or record, and the byte offset at which that
-//!   line or record starts. Cutting the file at that offset leaves what comes before it, which reads to its end; of blkparse's output only if what was cut
-//!   off has not decided which action is counted, see `blkparse.rs`.
+//!   line or record starts. Cutting the file at that offset leaves what comes before it, which reads to its end; of
+//!   blkparse's output only if what was cut off has not decided which action is counted, see `blkparse.rs`.
 //! - **A text file ends with a line feed.** A last line without one may have lost digits and is an error.
 //! - **Time.** [`Io::at`] counts from the first read or write and never decreases. Traces are only nearly
 //!   sorted (several CPUs or threads wrote them): a stamp which is earlier than a previous one, by up to

@@ -142,7 +142,7 @@ impl<'a, 'p> Bench<'a, 'p> {
         let mut time = if rdma_bytes == 0 { TIME } else { MEMORY_TIME };
         loop {
             load.time = Some(time);
-            let summaries = self.carry(&load).with_context(|| self.dropped())?;
+            let summaries = self.carry(&load)?;
             let figures = names.iter().map(|name| summaries.figures(name));
             let figures: Vec<(f64, f64)> = figures.collect::<Result<_>>()?;
             let enough = |&(near, far): &(f64, f64)| near > 0.0 && far > 0.0;
@@ -154,19 +154,6 @@ impl<'a, 'p> Bench<'a, 'p> {
                 format!("in {time:?} {names:?} were {figures:?}, connection shown: {shown}")
             })?;
             time *= 2;
-        }
-    }
-
-    /// What the far side has dropped, as it counts.
-    fn dropped(&self) -> String {
-        match self.far.peer.call(&Step::Counters, SHORT) {
-            Ok(Reply::Counters(counters)) => {
-                let drops = counters.iter();
-                let drops = drops.filter(|(name, number)| name.contains("drop") && **number > 0);
-                let drops: Vec<String> = drops.map(|(name, n)| format!("{name} {n}")).collect();
-                format!("there {} counts [{}]", self.far.peer.name, drops.join(", "))
-            }
-            other => format!("{other:?}"),
         }
     }
 

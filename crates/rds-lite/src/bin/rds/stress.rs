@@ -113,12 +113,7 @@ fn passive(options: &Options, network: FabricName, out: &mut impl Write) -> Resu
     let own = options.flags.receive_address;
     let own = own.context("give -r for this host's address")?;
     let at = SocketAddr::new(own, options.flags.port);
-    // How large the host has to be is known when the load is. Until then a small one answers pings.
-    let idle = host(network, &options.common.network, &options.pool, own, |_| {})?;
-    let pinged = idle.bind(SocketAddr::new(own, 0)).context("cannot bind")?;
     let (mut control, load) = Control::accept(at, None)?;
-    drop(pinged);
-    idle.shut_down();
     let peer = control.peer();
     let prepared = options.prepare(network, &load, (own, peer), !load.one_way);
     let (host, side) = prepared.inspect_err(|error| control.refuse(&format!("{error:#}")))?;

@@ -2,10 +2,9 @@
 
 use super::lock;
 use crate::proto::{LinkId, Path};
-use mr_core::{Clock, SystemClock};
 use mr_verbs::cm::Waker;
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 /// One of them.
@@ -59,17 +58,13 @@ impl Dials {
     }
 
     fn outcome(&self, dial: &Dial, at_most: Duration) -> Option<bool> {
-        let clock = SystemClock::new();
-        let until = clock.now() + at_most;
-        let mut under_way = lock(&self.under_way);
-        loop {
-            let left = until.since(clock.now());
-            if dial.made.get().is_some() || left.is_zero() {
-                return dial.made.get().copied();
-            }
-            let waited = self.one_over.wait_timeout(under_way, left);
-            under_way = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let is_under_way = |_: &mut _| dial.made.get().is_none();
+        let under_way = lock(&self.under_way);
+        drop(
+            self.one_over
+                .wait_timeout_while(under_way, at_most, is_under_way),
+        );
+        dial.made.get().copied()
     }
 }
 
