@@ -264,8 +264,12 @@ fn two_that_dial_each_other_get_two_connections() {
                 (accepted, dialled)
             })
             .collect();
-        for (accepted, dialled) in sides {
-            let (accepted, dialled) = (accepted.join().unwrap(), dialled.join().unwrap());
+        // No end is dropped before all have been looked at: the end of one is the end of another.
+        let ends: Vec<_> = sides
+            .into_iter()
+            .map(|(accepted, dialled)| (accepted.join().unwrap(), dialled.join().unwrap()))
+            .collect();
+        for (accepted, dialled) in &ends {
             assert!(!accepted.connection.is_over() && !dialled.connection.is_over());
         }
     });
