@@ -74,7 +74,7 @@ mod waker;
 pub use batch::{Batch, Flags, NotTaken, Refused, RemoteMemory};
 pub use config::{ConnectionConfig, MAX_REJECT_DATA, MAX_REPLY_DATA, MAX_REQUEST_DATA};
 pub use connection::Connection;
-pub use dial::{Dial, Dialled, dial};
+pub use dial::{Dial, Dialled, Prepared, Requested, dial, prepare};
 pub use error::{DialError, RejectReason};
 pub use listener::{Listener, Request};
 pub use poller::{Ended, Event, Frame, Over, Poller};

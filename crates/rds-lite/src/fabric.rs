@@ -153,6 +153,10 @@ pub trait Sink: Send + Sync {
     /// It gets none, and these bytes as the reason.
     fn asked(&self, path: Path, introduction: &[u8]) -> Result<(LinkId, Vec<u8>), Vec<u8>>;
 
+    /// Whether a link of this name is still the one that its connection has or awaits. A dial that is not, since the
+    /// peer's took its place, is better not made.
+    fn wants(&self, id: LinkId) -> bool;
+
     /// There is a link that either side has dialled, and for a dial of this side the peer's answer.
     /// Says whether the link is still wanted; if not, close it.
     fn opened(&self, id: LinkId, introduction: &[u8], link: Arc<dyn Link>) -> bool;

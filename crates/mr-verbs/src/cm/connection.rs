@@ -334,13 +334,19 @@ impl SendSide {
     }
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (local, peer) = self.inner.id.addresses();
+        let (local, peer) = self.id.addresses();
         f.debug_struct("Connection")
             .field("local", &local)
             .field("peer", &peer)
-            .field("over", &self.inner.over().map(|(over, _)| over))
+            .field("over", &self.over().map(|(over, _)| over))
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
     }
 }

@@ -25,6 +25,13 @@ pub struct Dial<'d> {
     pub timeout: Duration,
 }
 
+impl Dial<'_> {
+    /// The end that the connection manager is asked for: any port of the address.
+    const fn source(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.local, 0)
+    }
+}
+
 /// A connection that was made.
 #[derive(Debug)]
 pub struct Dialled {
@@ -40,6 +47,9 @@ pub struct Dialled {
 
 /// Connects. Blocks until there is an answer, the time is over, or `cancel` is woken.
 ///
+/// Whoever must know the moment at which the listener can hear of it takes the steps one by one: [`prepare`],
+/// [`Prepared::request`], [`Requested::answer`].
+///
 /// # Errors
 ///
 /// See [`DialError`]. The listener may have accepted meanwhile, and then hears that it was in vain.
@@ -49,10 +59,42 @@ pub fn dial(
     config: &ConnectionConfig,
     cancel: &Waker,
 ) -> Result<Dialled, DialError> {
+    prepare(domain, wanted, config, cancel)?
+        .request()?
+        .answer(cancel)
+}
+
+/// A dial that has its way and its queue pair. The listener has not heard of it.
+#[derive(Debug)]
+pub struct Prepared<'d> {
+    inner: Inner,
+    wanted: Dial<'d>,
+    deadline: Instant,
+}
+
+/// A dial whose request is on its way.
+#[derive(Debug)]
+pub struct Requested {
+    inner: Inner,
+    deadline: Instant,
+}
+
+/// Finds the way to a listener, and makes what it takes to connect to it. Blocks until that is done, the time is over,
+/// or `cancel` is woken.
+///
+/// # Errors
+///
+/// See [`DialError`]. No listener has heard of it.
+pub fn prepare<'d>(
+    domain: &Arc<Domain>,
+    wanted: &Dial<'d>,
+    config: &ConnectionConfig,
+    cancel: &Waker,
+) -> Result<Prepared<'d>, DialError> {
     check_private_data(wanted.private_data, MAX_REQUEST_DATA)?;
     let deadline = deadline(wanted.timeout);
     let id = CmId::new()?;
-    let local = SocketAddrV4::new(wanted.local, 0);
+    let local = wanted.source();
     // SAFETY: the identifier exists while `id` does.
     unsafe { sys::resolve_addr(id.raw(), local, wanted.remote, millis_until(deadline)) }
         .map_err(|errno| unreachable(errno, local))?;
@@ -61,23 +103,53 @@ pub fn dial(
     unsafe { sys::resolve_route(id.raw(), millis_until(deadline)) }
         .map_err(|errno| unreachable(errno, local))?;
     await_event(&id, deadline, cancel, EventKind::RouteResolved)?;
-
-    let inner = Inner::new(domain, config, id)?;
-    let parameters = inner.parameters(None, wanted.private_data);
-    // SAFETY: the identifier exists while `inner` does.
-    unsafe { sys::connect(inner.id.raw(), &parameters) }
-        .map_err(|errno| unreachable(errno, local))?;
-    let answer = await_event(&inner.id, deadline, cancel, EventKind::ConnectResponse)?;
-    inner.make_ready(&answer)?;
-    // SAFETY: as above.
-    unsafe { sys::establish(inner.id.raw()) }
-        .map_err(|errno| Error::system("answering a reply", errno))?;
-    let (connection, poller) = Poller::pair(inner, true);
-    Ok(Dialled {
-        connection,
-        poller,
-        private_data: answer.private_data,
+    Ok(Prepared {
+        inner: Inner::new(domain, config, id)?,
+        wanted: *wanted,
+        deadline,
     })
+}
+
+impl Prepared<'_> {
+    /// Sends the request, and does not wait for anything.
+    ///
+    /// # Errors
+    ///
+    /// It could not be sent.
+    pub fn request(self) -> Result<Requested, DialError> {
+        let Self {
+            inner,
+            wanted,
+            deadline,
+        } = self;
+        let parameters = inner.parameters(None, wanted.private_data);
+        // SAFETY: the identifier exists while `inner` does.
+        unsafe { sys::connect(inner.id.raw(), &parameters) }
+            .map_err(|errno| unreachable(errno, wanted.source()))?;
+        Ok(Requested { inner, deadline })
+    }
+}
+
+impl Requested {
+    /// Blocks until there is an answer, the time of the dial is over, or `cancel` is woken.
+    ///
+    /// # Errors
+    ///
+    /// See [`DialError`]. The listener may have accepted meanwhile, and then hears that it was in vain.
+    pub fn answer(self, cancel: &Waker) -> Result<Dialled, DialError> {
+        let Self { inner, deadline } = self;
+        let answer = await_event(&inner.id, deadline, cancel, EventKind::ConnectResponse)?;
+        inner.make_ready(&answer)?;
+        // SAFETY: the identifier exists while `inner` does.
+        unsafe { sys::establish(inner.id.raw()) }
+            .map_err(|errno| Error::system("answering a reply", errno))?;
+        let (connection, poller) = Poller::pair(inner, true);
+        Ok(Dialled {
+            connection,
+            poller,
+            private_data: answer.private_data,
+        })
+    }
 }
 
 /// Waits for the event that the next step needs.

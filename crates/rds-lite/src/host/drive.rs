@@ -152,6 +152,10 @@ impl Sink for Shared {
         self.with(|core| core.asked(now, path, introduction))
     }
 
+    fn wants(&self, id: LinkId) -> bool {
+        self.lock().is_current(id)
+    }
+
     fn opened(&self, id: LinkId, introduction: &[u8], link: Arc<dyn Link>) -> bool {
         let now = self.clock.now();
         self.with(|core| {

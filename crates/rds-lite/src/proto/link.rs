@@ -97,7 +97,7 @@ impl Core {
         self.go_down(now, index);
     }
 
-    /// Whether this link is the one that its connection has.
+    /// Whether this link is the one that its connection has or awaits.
     pub fn is_current(&self, link: LinkId) -> bool {
         self.current(link).is_some()
     }

@@ -365,6 +365,9 @@ mod tests {
         fn asked(&self, _: Path, _: &[u8]) -> Result<(LinkId, Vec<u8>), Vec<u8>> {
             Err(Vec::new())
         }
+        fn wants(&self, _: LinkId) -> bool {
+            true
+        }
         fn opened(&self, _: LinkId, _: &[u8], _: Arc<dyn Link>) -> bool {
             false
         }

@@ -4,7 +4,7 @@ use super::Shared;
 use super::link::VerbsLink;
 use crate::fabric::Sink;
 use crate::proto::{LinkId, Path};
-use mr_verbs::cm::{Dial, DialError, Dialled, RejectReason, Waker, dial};
+use mr_verbs::cm::{Dial, DialError, Dialled, RejectReason, Waker, prepare};
 use std::net::{IpAddr, SocketAddrV4};
 use std::sync::{Arc, Weak};
 
@@ -21,7 +21,7 @@ pub(super) fn run(
         poller,
         private_data,
         ..
-    } = match connect(shared, path, introduction, cancel) {
+    } = match connect(shared, (id, path), introduction, cancel, &sink) {
         Ok(dialled) => dialled,
         Err(error) => {
             tracing::debug!(%path, %error, "dial failed");
@@ -43,9 +43,10 @@ pub(super) fn run(
 
 fn connect(
     shared: &Shared,
-    path: Path,
+    (id, path): (LinkId, Path),
     introduction: &[u8],
     cancel: &Waker,
+    sink: &Weak<dyn Sink>,
 ) -> Result<Dialled, DialError> {
     let (IpAddr::V4(local), IpAddr::V4(remote)) = (path.local, path.remote) else {
         return Err(DialError::Cancelled);
@@ -59,7 +60,13 @@ fn connect(
         private_data: introduction,
         timeout: shared.config.connect_timeout,
     };
-    dial(&shared.domain, &wanted, &shared.config.connection, cancel)
+    let prepared = prepare(&shared.domain, &wanted, &shared.config.connection, cancel)?;
+    let is_wanted = || sink.upgrade().is_some_and(|host| host.wants(id));
+    let request = || is_wanted().then(|| prepared.request());
+    match shared.dials.request(id, request) {
+        Some(requested) => requested?.answer(cancel),
+        None => Err(DialError::Cancelled),
+    }
 }
 
 fn fail(shared: &Shared, id: LinkId, error: &DialError, sink: &Weak<dyn Sink>) {

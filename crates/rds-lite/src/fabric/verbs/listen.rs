@@ -73,9 +73,9 @@ fn answer(shared: &Arc<Shared>, request: Request, sink: &Weak<dyn Sink>) {
         tracing::warn!(%path, "a peer is refused: raise max_links");
         return reject(request, &[]);
     }
-    // Where dials cross, the smaller address wins. But the request of the dial that yields is on its way, and a
-    // kernel that finds it when it is connected already takes it for a new life of this side, and drops the
-    // connection. So it is accepted when that request was answered.
+    // Where dials cross, the smaller address wins. But a kernel that finds the request of the dial that yields when
+    // it is connected already takes it for a new life of this side, and drops the connection. So the peer is
+    // accepted when such a request was answered; and one that is not made by then is not wanted any more.
     if path.local > path.remote && shared.dials.await_end(path, CROSSING) {
         tracing::debug!(%path, "a dial came too late");
         return reject(request, &[]);
@@ -84,6 +84,10 @@ fn answer(shared: &Arc<Shared>, request: Request, sink: &Weak<dyn Sink>) {
         Ok(accepted) => accepted,
         Err(reason) => return reject(request, &reason),
     };
+    if path.local > path.remote {
+        // Another may have been requested since, and is not wanted any more whatever its answer.
+        shared.dials.await_end(path, CROSSING);
+    }
     let (connection, poller) = match request.accept(&shared.config.connection, &reply) {
         Ok(accepted) => accepted,
         Err(error) => {
