@@ -237,7 +237,7 @@ fn over_verbs() -> Vec<Case> {
         ),
         case("RDMA x 8, cut", EACH_WAY, 120, streams::cut),
     ];
-    let network: [(_, _, Run); 6] = [
+    let network: [(_, _, Run); 8] = [
         ("3 s of silence", EACH_WAY, streams::datagrams_outage),
         // The other way it is the kernel that does not get over it.
         ("RDMA x 8, 3 s of silence", TO_KERNEL, streams::outage),
@@ -247,8 +247,14 @@ fn over_verbs() -> Vec<Case> {
         ("RDMA, 1 % lost", EACH_WAY, |pair| {
             rdma::over_faults(pair, faults::LOST[1])
         }),
+        ("RDMA, 0.1 % doubled", EACH_WAY, |pair| {
+            rdma::over_faults(pair, faults::DOUBLED[0])
+        }),
         ("RDMA, 1 % doubled", EACH_WAY, |pair| {
             rdma::over_faults(pair, faults::DOUBLED[1])
+        }),
+        ("RDMA, 0.1 % reordered", EACH_WAY, |pair| {
+            rdma::over_faults(pair, faults::REORDERED[0])
         }),
         ("RDMA, 1 % reordered", EACH_WAY, |pair| {
             rdma::over_faults(pair, faults::REORDERED[1])
