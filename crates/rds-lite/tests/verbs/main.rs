@@ -10,6 +10,7 @@
 mod rig;
 
 use mr_core::Access;
+use rds_lite::fabric::verbs::VerbsConfig;
 use rds_lite::proto::{AtomicOp, Notification, Status};
 use rds_lite::rdma::{FreeOutcome, MrFlags};
 use rds_lite::wire::MAX_MESSAGE;
@@ -173,6 +174,32 @@ fn a_key_used_once_is_dead_when_its_owner_hears_of_the_use() {
         let (back, buffer) = client.reclaim().expect("it is dead, and back");
         assert_eq!(back, cookie);
         assert!(buffer == vec![round; 6000]);
+    }
+}
+
+#[test]
+fn an_operation_that_cannot_go_out_takes_its_message_along() {
+    let few = |verbs: &mut VerbsConfig, _: &mut _| verbs.connection.sends = 8;
+    let Some(rig) = Rig::or_skip("too many pieces", few) else {
+        return;
+    };
+    let (client, server) = rig.sockets();
+    let cookie = lend(&client, vec![0; 600], MrFlags::empty());
+    server.send_to(b"before", client.local_addr()).unwrap();
+    // More pieces than the send ring has elements for.
+    let op = RdmaOp::new(cookie).token(9).message("written");
+    let pieces = vec![vec![1u8; 2]; 300];
+    server
+        .rdma_write(client.local_addr(), op, pieces.clone())
+        .unwrap();
+    assert_eq!(report(&server), (9, Status::OtherError, pieces));
+    server.send_to(b"after", client.local_addr()).unwrap();
+    for expected in [&b"before"[..], b"after"] {
+        assert_eq!(&*client.recv_message().unwrap().payload, expected);
+    }
+    match client.free_mr(cookie, true).unwrap() {
+        FreeOutcome::Dead(buffer) => assert!(buffer == vec![0; 600]),
+        other => panic!("{other:?}"),
     }
 }
 

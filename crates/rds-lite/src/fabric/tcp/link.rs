@@ -6,6 +6,8 @@ use super::{queue, reset, stall, start_thread};
 use crate::fabric::{Bell, Link, Sink};
 use crate::proto::{Frame, LinkId, Transmission};
 use crate::wire::HEADER_LEN;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use socket2::Socket;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -175,10 +177,10 @@ impl TcpLink {
         Ok(())
     }
 
-    /// Sends as much as possible. Says whether that was all.
-    fn push(&self, sending: &mut Sending, flags: i32) -> bool {
+    /// Sends as much as the kernel takes now. Says whether that was all.
+    fn push(&self, sending: &mut Sending) -> bool {
         while !sending.frames.is_empty() && !self.closed.load(Ordering::SeqCst) {
-            match self.push_some(sending, flags) {
+            match self.push_some(sending) {
                 Ok(sent) => {
                     self.taken.fetch_add(sent as u64, Ordering::SeqCst);
                     sending.advance(sent);
@@ -196,7 +198,7 @@ impl TcpLink {
         true
     }
 
-    fn push_some(&self, sending: &Sending, flags: i32) -> io::Result<usize> {
+    fn push_some(&self, sending: &Sending) -> io::Result<usize> {
         let mut slices = [IoSlice::new(&[]); 2 * FRAMES_AT_ONCE];
         let mut used = 0;
         let mut skip = sending.gone;
@@ -211,7 +213,7 @@ impl TcpLink {
             }
         }
         self.socket
-            .send_vectored_with_flags(&slices[..used], flags | MSG_NOSIGNAL)
+            .send_vectored_with_flags(&slices[..used], MSG_DONTWAIT | MSG_NOSIGNAL)
     }
 
     /// Sends what the kernel's buffer had no room for, as it gets room.
@@ -226,7 +228,17 @@ impl TcpLink {
                 sending = waited.unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            self.push(&mut sending, 0);
+            if !self.push(&mut sending) {
+                // Not with the lock: who reads needs it now and then, and of two peers that wait for each other
+                // to read neither would.
+                drop(sending);
+                if let Err(error) = await_room(&self.socket) {
+                    tracing::warn!(%error, "a full connection cannot be waited for");
+                    let _ = self.socket.shutdown(Shutdown::Both);
+                }
+                sending = self.lock();
+                continue;
+            }
             sending.full = false;
             let id = sending.id;
             sending.untold = id.is_none();
@@ -275,6 +287,14 @@ pub(super) fn finish(link: &Weak<TcpLink>) {
     }
 }
 
+/// Waits until the kernel takes more to send, or the connection ends.
+fn await_room(socket: &Socket) -> io::Result<()> {
+    match poll(&mut [PollFd::new(socket, PollFlags::OUT)], None) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl Sending {
     fn advance(&mut self, sent: usize) {
         self.gone += sent;
@@ -303,7 +323,7 @@ impl Link for TcpLink {
         if sending.full {
             return false;
         }
-        if self.push(&mut sending, MSG_DONTWAIT) {
+        if self.push(&mut sending) {
             return true;
         }
         self.wake_writer(&mut sending);
@@ -353,9 +373,9 @@ mod tests {
     use crate::fabric::Arrival;
     use crate::proto::{Buf, Path, RdmaDone};
     use bytes::Bytes;
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
-    use std::sync::mpsc::{Sender, channel};
+    use std::sync::mpsc::{Receiver, Sender, channel};
 
     const LONG: Duration = Duration::from_secs(20);
 
@@ -373,7 +393,9 @@ mod tests {
         }
         fn rejected(&self, _: LinkId, _: &[u8]) {}
         fn dial_wanted(&self, _: Path) {}
-        fn frames(&self, _: LinkId, _: &mut Vec<Arrival>) {}
+        fn frames(&self, id: LinkId, _: &mut Vec<Arrival>) {
+            self.0.lock().unwrap().send(id).unwrap();
+        }
         fn buffer(&self, _: &[u8; HEADER_LEN]) -> Option<Buf> {
             None
         }
@@ -389,42 +411,71 @@ mod tests {
         fn lost(&self, _: LinkId) {}
     }
 
-    /// A host that reconnects with much to send fills the connection before it has told the link its
-    /// name. Room that comes in between must not be lost: nothing would be sent ever again.
-    #[test]
-    fn room_that_comes_before_the_name_is_told_with_it() {
+    const ID: LinkId = LinkId {
+        conn: 3,
+        incarnation: 1,
+    };
+
+    /// A link, its peer, its sink, and what that is told.
+    fn connected() -> (Arc<TcpLink>, TcpStream, Arc<dyn Sink>, Receiver<LinkId>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();
         let (told, tells) = channel();
         let sink: Arc<dyn Sink> = Arc::new(Told(Mutex::new(told)));
         let link = TcpLink::new(socket.into(), Arc::downgrade(&sink)).unwrap();
+        (link, peer, sink, tells)
+    }
 
-        let frame = || Frame {
+    fn frame() -> Transmission {
+        Transmission::Frame(Frame {
             header: [0; HEADER_LEN],
             payload: Bytes::from_static(&[0; 1 << 20]),
             fence: false,
             ack: false,
-        };
+        })
+    }
+
+    /// Sends until the link takes no more. Says how many bytes that were.
+    fn fill(link: &TcpLink) -> usize {
         let mut sent = 0;
         loop {
             sent += HEADER_LEN + (1 << 20);
-            if !link.transmit(&mut vec![Transmission::Frame(frame())]) {
-                break;
+            if !link.transmit(&mut vec![frame()]) {
+                return sent;
             }
         }
+    }
+
+    /// A host that reconnects with much to send fills the connection before it has told the link its
+    /// name. Room that comes in between must not be lost: nothing would be sent ever again.
+    #[test]
+    fn room_that_comes_before_the_name_is_told_with_it() {
+        let (link, mut peer, _sink, tells) = connected();
+        let sent = fill(&link);
         peer.set_read_timeout(Some(LONG)).unwrap();
         peer.read_exact(&mut vec![0; sent]).unwrap();
         while link.lock().full {
             std::thread::yield_now();
         }
 
-        let id = LinkId {
-            conn: 3,
-            incarnation: 1,
-        };
-        link.run_in_thread(id);
-        assert_eq!(tells.recv_timeout(LONG), Ok(id));
+        link.run_in_thread(ID);
+        assert_eq!(tells.recv_timeout(LONG), Ok(ID));
+        link.close();
+    }
+
+    /// Two hosts that both write more than a connection holds, and read only what a writer lets them, would wait for
+    /// each other.
+    #[test]
+    fn a_full_connection_is_read_from_all_the_same() {
+        let (link, mut peer, _sink, tells) = connected();
+        fill(&link);
+        // More than the buffers of both sides ever grow to.
+        link.transmit(&mut (0..64).map(|_| frame()).collect());
+        link.run_in_thread(ID);
+        peer.write_all(&[0; HEADER_LEN]).unwrap();
+        assert_eq!(tells.recv_timeout(LONG), Ok(ID));
+        assert!(link.lock().full);
         link.close();
     }
 }

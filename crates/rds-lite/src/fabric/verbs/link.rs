@@ -120,8 +120,12 @@ impl VerbsLink {
                     break;
                 }
                 Err((why, Transmission::Rdma(work))) => {
+                    // Its message must not go out alone: the peer would take the operation for done. It is
+                    // dropped with the connection.
                     tracing::warn!(%why, "an RDMA operation cannot be done");
                     sending.ended.push(work.end(DoneStatus::Failed));
+                    self.connection.disconnect();
+                    break;
                 }
                 Err((why, Transmission::Frame(_))) => {
                     // Frames are never longer than fragments.
