@@ -147,6 +147,33 @@ fn waiters_are_always_served() {
     }
 }
 
+/// Two wait, and the one that is served keeps its region: it is not the only one who may know what can be flushed.
+#[test]
+fn a_waiter_that_keeps_its_region_passes_on_what_it_was_told() {
+    for (device, policy) in [(FMR, "use-once"), (MR, "use-once"), (WINDOW, "use-n=2")] {
+        explore(move || {
+            let (pool, book) = build(device, policy, FaultPlan::none(), |_| {});
+            let (released, killed) = (lease(&pool), lease(&pool));
+            let waiter = || {
+                let pool = Arc::clone(&pool);
+                thread::spawn(move || lease(&pool))
+            };
+            let waiters = [waiter(), waiter()];
+            // The one leaves something to flush, the other a clean region: whoever takes that one may have been
+            // told of the first.
+            let ends = vec![
+                thread::spawn(move || released.release()),
+                thread::spawn(move || drop(killed.invalidate().unwrap())),
+            ];
+            let kept = waiters.map(|waiter| waiter.join().unwrap());
+            join_all(ends);
+            kept.into_iter().for_each(OwnedLease::release);
+            pool.flush().unwrap();
+            check_rest(&pool, &book);
+        });
+    }
+}
+
 /// Whoever reclaims finds every buffer whose key a flush has killed, wherever its region is by then.
 #[test]
 fn what_a_flush_has_killed_is_reclaimed() {

@@ -48,7 +48,7 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 break Ok(slot);
             }
         };
-        match (found, self.queue.leave(&waiter)) {
+        let served = match (found, self.queue.leave(&waiter)) {
             (Ok(slot), None) => Ok(slot),
             (Ok(slot), Some(spare)) => {
                 self.undraw(spare, 0);
@@ -63,7 +63,12 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 Err(refusal)
             }
             (Err(refusal), None) => Err(refusal),
+        };
+        // This waiter may have been told to look in the name of all, and goes.
+        if !self.queue.is_empty() {
+            self.serve();
         }
+        served
     }
 
     /// Sees to it, if it can, that no more is stale than the bounds allow: flushes, after the flush
