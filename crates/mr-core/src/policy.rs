@@ -27,7 +27,7 @@ pub trait InvalidationPolicy: fmt::Display + Send + Sync + 'static {
     }
 
     /// Whether stale regions are to be flushed now. Called when a mark of the last answer is
-    /// reached, after each flush, and by [`Pool::step`](crate::Pool::step).
+    /// reached, and after each flush: until then the last answer holds.
     fn flush(&self, stale: &StaleView) -> FlushDecision {
         let _ = stale;
         FlushDecision::SILENT

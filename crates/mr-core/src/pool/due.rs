@@ -20,8 +20,14 @@ pub struct Due<'p, B: MrBackend, M: DmaBuffer> {
 const WHILE_DUE: std::ops::Range<u64> = 64..1024;
 
 impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
-    /// Looks what is due, and begins it.
+    /// Looks what is due, and begins it. Before its time nothing is: whatever brings that forward says so, and a
+    /// look at all shards is in the way of who works there.
     pub(crate) fn due(&self) -> Due<'_, B, M> {
+        let now = self.now();
+        let next = self.next_due();
+        if next.is_none_or(|at| at > now) {
+            return Due { flush: None, next };
+        }
         // First forget, then look: what is released from here on speaks up for itself.
         self.due_at.store(u64::MAX, Ordering::SeqCst);
         if self.check_poison().is_err() {
@@ -31,7 +37,6 @@ impl<B: MrBackend, M: DmaBuffer> Core<B, M> {
                 next: None,
             };
         }
-        let now = self.now();
         let wards = self.quarantine.lock().wards();
         let (view, look) = self.view(now);
         let scope = match self.decide(&view) {
