@@ -35,11 +35,14 @@ impl Link {
             });
         }
         let inbox = Inbox::new(domain, config.receive_depth, config.message_bytes)?;
-        inbox.post_all(&pair)?;
-        Ok(Self {
+        let link = Self {
             queue: SendQueue::new(pair),
             inbox: Some(inbox),
-        })
+        };
+        if let Some(inbox) = &link.inbox {
+            inbox.post_all(link.queue.pair())?;
+        }
+        Ok(link)
     }
 
     /// Makes a connection of a queue pair with itself: it does what the local HCA does for itself,

@@ -545,7 +545,7 @@ pub(crate) unsafe fn post_receive(qp: Qp, id: u64, addr: u64, len: u32, lkey: u3
 const SIGNALLED: u32 = ffi::ibv_send_flags::IBV_SEND_SIGNALED.0;
 const INLINE: u32 = ffi::ibv_send_flags::IBV_SEND_INLINE.0;
 
-/// A chain of which only the first requests were posted.
+/// A chain of which at most the first requests were posted: those may be under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PostError {
     pub(crate) posted: usize,
@@ -616,11 +616,11 @@ pub(crate) unsafe fn post_send<'w>(
     })
 }
 
-/// Where in the chain `bad` is; 0 if libibverbs did not say.
-fn place_of(first: *const ffi::ibv_send_wr, bad: *const ffi::ibv_send_wr, len: usize) -> usize {
-    let bytes = bad.addr().saturating_sub(first.addr());
-    let place = bytes / size_of::<ffi::ibv_send_wr>();
-    if place < len { place } else { 0 }
+/// Where in the chain `bad` is, and behind its end if the provider did not say: one whose doorbell fails has put
+/// all of it into the queue.
+fn place_of<R>(first: *const R, bad: *const R, len: usize) -> usize {
+    let bytes = bad.addr().checked_sub(first.addr());
+    bytes.map_or(len, |bytes| len.min(bytes / size_of::<R>()))
 }
 
 /// The local memory of a request, if it has any.

@@ -15,7 +15,7 @@ use crate::wait::lock;
 use crate::{Domain, Errno, Error, Status};
 use std::fmt;
 use std::net::SocketAddrV4;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -34,7 +34,6 @@ pub(crate) struct Inner {
     pub(crate) config: ConnectionConfig,
     pub(crate) sends: Mutex<SendSide>,
     receives: Mutex<ReceiveSide>,
-    posted: AtomicU32,
     /// Why and since when it is over.
     over: Mutex<Option<(Over, Instant)>>,
     /// The same, to be seen at a glance.
@@ -112,7 +111,6 @@ impl Inner {
                 free: (0..config.receives).rev().collect(),
                 room: Room::default(),
             }),
-            posted: AtomicU32::new(0),
             over: Mutex::new(None),
             broken: AtomicBool::new(false),
             waker: Waker::new()?,
@@ -205,11 +203,6 @@ impl Inner {
         lock(&self.receives).free.push(slot);
     }
 
-    /// A receive has completed.
-    pub(crate) fn count_arrival(&self) {
-        self.posted.fetch_sub(1, Ordering::Relaxed);
-    }
-
     /// Posts up to `count` of the free slots; says how many.
     fn try_repost(&self, count: u32) -> Result<u32, Error> {
         let mut side = lock(&self.receives);
@@ -231,9 +224,7 @@ impl Inner {
         };
         let (posted, outcome) = posted;
         free.truncate(free.len() - posted);
-        let posted = posted as u32;
-        self.posted.fetch_add(posted, Ordering::Relaxed);
-        outcome.map(|()| posted)
+        outcome.map(|()| posted as u32)
     }
 
     /// Has the HCA let go of everything, and ends it.
@@ -291,11 +282,6 @@ impl Connection {
     pub fn room(&self) -> u32 {
         let side = lock(&self.inner.sends);
         side.free_room() as u32
-    }
-
-    /// Receives that are posted at this moment: the frames that the peer can send without waiting.
-    pub fn posted(&self) -> u32 {
-        self.inner.posted.load(Ordering::Relaxed)
     }
 
     /// Posts up to `count` receives into slots whose frames have been polled. Says how many; none

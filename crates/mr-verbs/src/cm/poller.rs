@@ -345,7 +345,6 @@ impl Poller {
             self.raw.push_front(raw);
             return false;
         }
-        self.inner.count_arrival();
         let slot = (raw.id & !RECEIVE) as u32;
         if status == Status::Success {
             let incoming = &self.inner.memory.incoming;

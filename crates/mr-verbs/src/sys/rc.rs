@@ -244,13 +244,9 @@ pub(crate) unsafe fn post_receives(
     let mut bad: *mut ffi::ibv_recv_wr = ptr::null_mut();
     // SAFETY: as in `post_sends`.
     let code = unsafe { ffi::ibv_post_recv(qp.0.as_ptr(), first, &mut bad) };
-    check(code).map(|()| count).map_err(|errno| {
-        let bytes = bad.addr().saturating_sub(first.addr());
-        let place = bytes / size_of::<ffi::ibv_recv_wr>();
-        PostError {
-            posted: if place < count { place } else { 0 },
-            errno,
-        }
+    check(code).map(|()| count).map_err(|errno| PostError {
+        posted: place_of(first, bad, count),
+        errno,
     })
 }
 

@@ -159,7 +159,6 @@ fn frames_wait_for_a_receiver_that_is_not_ready() {
     }
     batch.post();
     far.run_until("as many as are posted arrive", |end| end.frames.len() == 2);
-    assert_eq!(far.connection.posted(), 0);
     near.run_until("they have ended", |end| end.ended.len() == 2);
     near.poller.wait(Duration::from_millis(50));
     near.poll();
@@ -173,7 +172,7 @@ fn frames_wait_for_a_receiver_that_is_not_ready() {
     let numbers: Vec<_> = far.frames.iter().map(|(head, _)| head.clone()).collect();
     assert_eq!(numbers, (0..6).map(header).collect::<Vec<_>>());
     assert_eq!(far.connection.repost(5), 2, "there are only two slots");
-    assert_eq!(far.connection.posted(), 2);
+    assert_eq!(far.connection.repost(5), 0, "both are posted");
 }
 
 /// Several threads post, one polls, and each frame comes once.

@@ -173,7 +173,7 @@ impl Fabric for VerbsFabric {
             tracing::warn!(%path, %error, "no dial");
             self.shared.dials.end(id, false);
             // Not from this call: the host may be in the middle of something.
-            threads::start_short(move || {
+            self.shared.threads.start_short(move || {
                 if let Some(host) = for_loss.upgrade() {
                     host.lost(id);
                 }
@@ -210,6 +210,20 @@ impl Shared {
     fn enter(&self, id: LinkId, link: &Arc<VerbsLink>) -> bool {
         lock(&self.links).insert(id, Arc::downgrade(link));
         !self.is_stopped()
+    }
+
+    /// Ends the earlier links of this connection. One that its peer never got ready for is nothing that the host knows
+    /// of, and would be there for as long as a peer may take: who asks again and again would have all of them.
+    fn end_before(&self, id: LinkId) {
+        let earlier = |other: &LinkId| other.conn == id.conn && other.incarnation < id.incarnation;
+        let links = lock(&self.links);
+        let ended: Vec<_> = links
+            .iter()
+            .filter(|(other, _)| earlier(other))
+            .filter_map(|(_, link)| link.upgrade())
+            .collect();
+        drop(links);
+        ended.into_iter().for_each(|link| link.end());
     }
 
     fn leave(&self, id: LinkId) {

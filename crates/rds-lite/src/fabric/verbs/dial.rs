@@ -29,7 +29,7 @@ pub(super) fn run(
             return shared.dials.end(id, false);
         }
     };
-    let link = VerbsLink::new(id, connection, sink);
+    let link = VerbsLink::new(id, connection, &shared.threads, sink);
     let known = shared.enter(id, &link);
     let host = link.host().filter(|_| known);
     let wanted = host.is_some_and(|host| host.opened(id, &private_data, Arc::clone(&link) as _));

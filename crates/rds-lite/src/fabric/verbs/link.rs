@@ -1,6 +1,7 @@
 //! One connection: the sending half.
 
-use super::{lock, threads};
+use super::lock;
+use super::threads::Threads;
 use crate::fabric::{Link, Sink};
 use crate::proto::{AtomicOp, DoneStatus, Frame, LinkId, OpKind, RdmaDone, RdmaWork, Transmission};
 use mr_core::RemoteKey;
@@ -26,6 +27,7 @@ pub(super) struct VerbsLink {
     pub(super) id: LinkId,
     pub(super) connection: Connection,
     sink: Weak<dyn Sink>,
+    threads: Threads,
     sending: Mutex<Sending>,
     /// This host wants nothing more of it.
     closed: AtomicBool,
@@ -46,11 +48,17 @@ struct Sending {
 }
 
 impl VerbsLink {
-    pub(super) fn new(id: LinkId, connection: Connection, sink: Weak<dyn Sink>) -> Arc<Self> {
+    pub(super) fn new(
+        id: LinkId,
+        connection: Connection,
+        threads: &Threads,
+        sink: Weak<dyn Sink>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             id,
             connection,
             sink,
+            threads: threads.clone(),
             sending: Mutex::default(),
             closed: AtomicBool::new(false),
         })
@@ -238,9 +246,8 @@ impl Link for VerbsLink {
             drop(sending);
             // Rare: the link's thread is gone, and this is no place to tell the host.
             if let Some(host) = self.host().filter(|_| !ended.is_empty()) {
-                threads::start_short(move || {
-                    ended.into_iter().for_each(|done| host.rdma_done(done))
-                });
+                self.threads
+                    .start_short(move || ended.into_iter().for_each(|done| host.rdma_done(done)));
             }
             return true;
         }

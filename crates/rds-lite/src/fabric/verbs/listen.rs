@@ -88,6 +88,7 @@ fn answer(shared: &Arc<Shared>, request: Request, sink: &Weak<dyn Sink>) {
         // Another may have been requested since, and is not wanted any more whatever its answer.
         shared.dials.await_end(path, CROSSING);
     }
+    shared.end_before(id);
     let (connection, poller) = match request.accept(&shared.config.connection, &reply) {
         Ok(accepted) => accepted,
         Err(error) => {
@@ -95,7 +96,7 @@ fn answer(shared: &Arc<Shared>, request: Request, sink: &Weak<dyn Sink>) {
             return host.lost(id);
         }
     };
-    let link = VerbsLink::new(id, connection, Weak::clone(sink));
+    let link = VerbsLink::new(id, connection, &shared.threads, Weak::clone(sink));
     if !shared.enter(id, &link) {
         link.end();
     }

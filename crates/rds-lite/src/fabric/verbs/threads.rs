@@ -7,7 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-/// Threads that each have a connection.
+/// Threads that each have a connection, and such as only say something. Clones are the same.
+#[derive(Clone)]
 pub(super) struct Threads {
     state: Arc<State>,
     most: usize,
@@ -57,10 +58,26 @@ impl Threads {
     ///
     /// There are too many, or the system gives none.
     pub(super) fn start(&self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.start_below(self.most, name, run)
+    }
+
+    /// Runs something that takes no time and must not run in the caller; it is counted, and not among those that
+    /// may be too many.
+    pub(super) fn start_short(&self, run: impl FnOnce() + Send + 'static) {
+        if let Err(error) = self.start_below(usize::MAX, "rds-verbs", run) {
+            tracing::error!(%error, "no thread, and a host that waits");
+        }
+    }
+
+    fn start_below(
+        &self,
+        most: usize,
+        name: &str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
         {
             let mut running = lock(&self.state.running);
-            if running.count >= self.most {
-                let most = self.most;
+            if running.count >= most {
                 let reason = format!("{most} connections are there: raise max_links");
                 return Err(io::Error::new(io::ErrorKind::QuotaExceeded, reason));
             }
@@ -90,14 +107,6 @@ impl Threads {
             .wait_timeout_while(running, patience, |running| running.count > own);
         let running = waited.unwrap_or_else(PoisonError::into_inner).0;
         running.count.saturating_sub(own)
-    }
-}
-
-/// Runs something that takes no time and must not run in the caller.
-pub(super) fn start_short(run: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::Builder::new().name("rds-verbs".into());
-    if let Err(error) = thread.spawn(run) {
-        tracing::error!(%error, "no thread, and a host that waits");
     }
 }
 
