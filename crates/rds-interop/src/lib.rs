@@ -3,8 +3,8 @@
 //! An [`agent`] drives one of two [stacks](stack): rds-lite, or the kernel's RDS through its own
 //! [sockets](kernel). It does the [steps](step::Step) that it is sent: bind, send, receive, restart.
 //! The [`matrix`] is a list of cases, each of which has two agents talk to each other and verifies what
-//! arrives. `cargo xtask hw --interop` runs it in two virtual machines; in a test both agents are
-//! rds-lite, so that the cases themselves are tested everywhere.
+//! arrives. `cargo xtask hw --interop tcp` (or `verbs`) runs it in two virtual machines; in a test both
+//! agents are rds-lite over TCP, so that the cases that need nothing else are tested everywhere.
 //!
 //! [`stress`] is the other side of `rds stress`. The [`race`] measures both, one beside the other.
 

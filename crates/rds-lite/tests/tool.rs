@@ -6,6 +6,7 @@
 )]
 
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Command, Output};
 
@@ -132,6 +133,36 @@ fn ping_and_info_tell_what_they_see() {
     ] {
         assert!(text.contains(word), "{word} is not in {text}");
     }
+}
+
+#[test]
+fn a_ping_shows_its_hosts_meanwhile_if_told_where() {
+    let at = format!("127.0.5.9:{}", port());
+    let mut pinging = rds(&format!("ping -i 0.05 --info {at}"))
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // It serves before it pings, so with its first line there is something to see.
+    let mut line = String::new();
+    let mut lines = BufReader::new(pinging.stdout.take().unwrap());
+    lines.read_line(&mut line).unwrap();
+    let output = run(&format!("info --format json {at}"));
+    pinging.kill().unwrap();
+    pinging.wait().unwrap();
+    assert!(line.contains("usec"), "{line}");
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    let hosts: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let [near, far] = &hosts[..] else {
+        panic!("two hosts ping each other: {text}");
+    };
+    assert_eq!(near["connections"][0]["remote"], "10.0.0.2", "{near}");
+    assert_eq!(far["connections"][0]["remote"], "10.0.0.1", "{far}");
+    assert_eq!(near["connections"][0]["up"], true, "{near}");
 }
 
 #[test]

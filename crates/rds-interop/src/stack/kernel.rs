@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -50,11 +51,24 @@ impl KernelStack {
 /// Loads the modules of this transport, and raises the system's bounds on buffers.
 pub(crate) fn load(transport: Transport) -> Result<()> {
     for name in BUFFER_SETTINGS {
-        let path = format!("/proc/sys/net/core/{name}");
-        fs::write(&path, SOCKET_BUFFER.to_string())
-            .with_context(|| format!("cannot write {path}"))?;
+        raise(&Path::new("/proc/sys/net/core").join(name))?;
     }
     call(&["modprobe", transport.module()])
+}
+
+/// Makes a bound on buffers at least [`SOCKET_BUFFER`]. One that is larger was set so by somebody.
+fn raise(setting: &Path) -> Result<()> {
+    let shown = setting.display();
+    let text = fs::read_to_string(setting).with_context(|| format!("cannot read {shown}"))?;
+    let bytes: usize = text
+        .trim()
+        .parse()
+        .with_context(|| format!("{shown} is no number"))?;
+    if bytes < SOCKET_BUFFER {
+        fs::write(setting, SOCKET_BUFFER.to_string())
+            .with_context(|| format!("cannot write {shown}"))?;
+    }
+    Ok(())
 }
 
 /// Removes the modules of this transport, whose sockets must be closed.
@@ -183,5 +197,28 @@ impl Endpoint for KernelEndpoint {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_on_buffers_is_raised_and_never_lowered() {
+        let path = std::env::temp_dir().join(format!("rds-interop-raise-{}", std::process::id()));
+        let larger = (SOCKET_BUFFER + 1).to_string();
+        for (before, after) in [
+            ("212992\n", SOCKET_BUFFER.to_string()),
+            (larger.as_str(), larger.clone()),
+        ] {
+            fs::write(&path, before).unwrap();
+            raise(&path).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), after);
+        }
+        fs::write(&path, "none").unwrap();
+        let error = raise(&path).unwrap_err().to_string();
+        fs::remove_file(&path).unwrap();
+        assert!(error.contains("no number"), "{error}");
     }
 }

@@ -1,9 +1,9 @@
 //! `rds ping`.
 
-use crate::Verdict;
 use crate::setup::{
     Common, FabricName, Format, PoolOptions, fabric, host, mock_hosts, own_address, parse_seconds,
 };
+use crate::{Verdict, snapshot};
 use anyhow::{Context, Result};
 use clap::Args;
 use mr_core::{Clock, SystemClock};
@@ -43,13 +43,25 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<Verdict> {
         (fabric @ (FabricName::Tcp | FabricName::Verbs), Some(peer)) => {
             let own = own_address(options.source, peer)?;
             let host = host(fabric, &options.common.network, &options.pool, own, |_| {})?;
+            options.serve(&[&host])?;
             ping(options, &host, own, peer, out)
         }
         _ => {
             let [(near, own), (far, peer)] = mock_hosts(&options.pool, |_| {})?;
+            options.serve(&[&near, &far])?;
             let _listens = far.bind(SocketAddr::new(peer, 0))?;
             ping(options, &near, own, peer, out)
         }
+    }
+}
+
+impl Options {
+    /// Shows `rds info` these hosts from now on, if that is wanted.
+    fn serve(&self, hosts: &[&Host]) -> Result<()> {
+        let hosts = hosts.iter().map(|&host| host.clone()).collect();
+        self.common
+            .info
+            .map_or(Ok(()), |addr| snapshot::serve(addr, hosts))
     }
 }
 

@@ -169,6 +169,8 @@ pub(crate) fn own_address(named: Option<IpAddr>, peer: IpAddr) -> Result<IpAddr>
             let next = Ipv4Addr::from(u32::from(v4).wrapping_add(1));
             Ok(next.into())
         }
-        (true, _) => bail!("{peer} is this host: name another of its addresses with -r or -I"),
+        (true, _) => bail!(
+            "{peer} is this host: name another of its addresses with -r (stress), -I (ping) or --source (info)"
+        ),
     }
 }
