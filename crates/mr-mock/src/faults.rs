@@ -6,7 +6,7 @@ pub use plan::{Call, Fault, FaultPlan, When};
 
 use mr_core::{
     Access, BackendError, BatchError, Capabilities, ChainedMap, DeallocError, ErrorKind, KeyTag,
-    Keys, MemoryRange, MrBackend,
+    Keys, MapJob, MemoryRange, MrBackend,
 };
 use plan::Progress;
 use std::fmt;
@@ -127,10 +127,46 @@ impl<B: MrBackend> FaultBackend<B> {
         map: impl FnOnce(&B) -> Result<Keys, B::Error>,
     ) -> Result<Keys, FaultError<B::Error>> {
         let late = self.shared.before(Call::Map)?;
-        let keys = map(&self.inner).map_err(FaultError::Backend)?;
-        match late {
-            None => Ok(keys),
-            Some(late) => Err(late.with_region_unknown().error()),
+        mapped(late, map(&self.inner))
+    }
+
+    /// Has the inner backend map a batch in as few calls of `map` as the plan allows: jobs without a fault
+    /// together, one with a fault alone. `map` gets the place of the first of its jobs.
+    fn map_runs(
+        &self,
+        batch: &mut [MapJob<'_, B::Region, FaultError<B::Error>>],
+        mut map: impl FnMut(usize, &mut [MapJob<'_, B::Region, B::Error>]),
+    ) {
+        let mut first = 0;
+        while first < batch.len() {
+            let rest = &mut batch[first..];
+            let (run, late) = match self.shared.pass(Call::Map, rest.len()) {
+                0 => match self.shared.before(Call::Map) {
+                    Ok(late) => (1, late),
+                    Err(error) => return rest[0].answer(Err(error)),
+                },
+                run => (run, None),
+            };
+            let jobs = &mut rest[..run];
+            let inner = jobs.iter_mut().map(|job| {
+                let (region, memory, access, tag) = job.arguments();
+                MapJob::new(region, memory, access, tag)
+            });
+            let mut inner: Vec<_> = inner.collect();
+            map(first, &mut inner);
+            let answers: Vec<_> = inner.into_iter().map(MapJob::into_answer).collect();
+            let mut all_mapped = true;
+            for (job, answer) in jobs.iter_mut().zip(answers) {
+                let answer = answer.map(|answer| mapped(late, answer));
+                all_mapped &= matches!(answer, Some(Ok(_)));
+                if let Some(answer) = answer {
+                    job.answer(answer);
+                }
+            }
+            if !all_mapped {
+                return;
+            }
+            first += run;
         }
     }
 
@@ -184,6 +220,11 @@ unsafe impl<B: MrBackend> MrBackend for FaultBackend<B> {
         tag: KeyTag,
     ) -> Result<Keys, Self::Error> {
         self.map_by(|inner| inner.map(region, memory, access, tag))
+    }
+
+    /// Each job counts as a map, also one that comes behind a failure of the backend inside and is not tried.
+    fn map_batch(&self, batch: &mut [MapJob<'_, B::Region, Self::Error>]) {
+        self.map_runs(batch, |_, jobs| self.inner.map_batch(jobs));
     }
 
     fn soft_invalidate(&self, region: &mut B::Region) {
@@ -250,6 +291,18 @@ unsafe impl<B: ChainedMap> ChainedMap for FaultBackend<B> {
         request: &mut dyn FnMut(Keys) -> B::Request,
     ) -> Result<Keys, Self::Error> {
         self.map_by(|inner| inner.map_chained(region, memory, access, tag, request))
+    }
+
+    /// Counts as [`map_batch`](MrBackend::map_batch) does.
+    fn map_batch_chained(
+        &self,
+        batch: &mut [MapJob<'_, B::Region, Self::Error>],
+        request: &mut dyn FnMut(usize, Keys) -> B::Request,
+    ) {
+        self.map_runs(batch, |first, jobs| {
+            let mut request = |place, keys| request(first + place, keys);
+            self.inner.map_batch_chained(jobs, &mut request);
+        });
     }
 }
 
@@ -367,6 +420,16 @@ impl Shared {
         }
     }
 
+    /// Counts the calls that come next and have no fault, `most` at most, and says how many they are.
+    fn pass(&self, call: Call, most: usize) -> usize {
+        let mut state = self.lock();
+        if state.removed {
+            return 0;
+        }
+        let State { plan, progress, .. } = &mut *state;
+        (0..most).take_while(|_| progress.pass(plan, call)).count()
+    }
+
     fn hang(&self, mut state: MutexGuard<'_, State>) -> Result<(), ErrorKind> {
         let started = Instant::now();
         let releases = state.releases;
@@ -394,6 +457,15 @@ impl Shared {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is said of a map, given the fault that strikes after it.
+fn mapped<E>(late: Option<Late>, outcome: Result<Keys, E>) -> Result<Keys, FaultError<E>> {
+    let keys = outcome.map_err(FaultError::Backend)?;
+    match late {
+        None => Ok(keys),
+        Some(late) => Err(late.with_region_unknown().error()),
     }
 }
 

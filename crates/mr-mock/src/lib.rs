@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!             MockHca (owner of the memory)            RemotePeer (has the key)
-//!    alloc · map · soft_invalidate · invalidate      write · read · touch · invalidate
+//!    alloc · map · soft_invalidate · invalidate      write · read · fetch_add · compare_swap · touch · invalidate
 //!                       │                                        │ one look-up per packet
 //!                       ▼                                        ▼ in each cache
 //!    MPT entry: key, access, domain, state ──── fetched ───► MPT cache (by key)
@@ -18,7 +18,7 @@
 //!   and takes the connection down. An old key works for as long as a cache knows it: that is the
 //!   hazard which the pool is about.
 //! - **It costs.** Every operation adds to [`Costs`] by the figures of a [`Preset`], each of which
-//!   says where it comes from. Nothing sleeps, so a simulation sets its own clock by it.
+//!   has a source or is marked as assumed. Nothing sleeps, so a simulation sets its own clock by it.
 //!   [`RemotePeer::touch`] does all of a transfer but move the bytes.
 //! - **It fails.** [`FaultBackend`] puts a plan of faults before this or any other backend.
 //!
@@ -27,8 +27,8 @@
 //! A mapping is one run of memory, so its MTT entries are computed, not stored. Real HCAs work on
 //! whole pages and let a stale key reach what else lies on them; the mock never leaves the bytes
 //! of a mapping, and refuses instead. Keys change in their low 8 bits only, where a real FMR steps
-//! through the upper ones. Atomics and on-demand paging are not there, and no operation is slowed
-//! down by others: queueing is up to the simulation.
+//! through the upper ones. On-demand paging is not there, and no operation is slowed down by others:
+//! queueing is up to the simulation.
 
 mod atomic;
 mod cache;

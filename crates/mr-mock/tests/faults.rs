@@ -5,7 +5,7 @@
 mod common;
 
 use common::{ALL, Memory, hca};
-use mr_core::{BackendError, ErrorKind, KeyTag, Keys, MrBackend};
+use mr_core::{BackendError, ChainedMap, ErrorKind, KeyTag, Keys, MapJob, MrBackend};
 use mr_mock::{
     Call, Fault, FaultBackend, FaultError, FaultPlan, MockError, MockHca, MockRegion, When,
 };
@@ -347,4 +347,102 @@ fn a_new_plan_counts_from_one() {
         .set_plan(FaultPlan::none().on(Call::Map, When::Nth(1), fail));
     assert_eq!(outcome(&backend, Call::Map), Some(ErrorKind::Busy));
     assert_eq!(outcome(&backend, Call::Map), None);
+}
+
+/// Ten maps in one call, with requests behind them or without: how each ended (`None`: without an answer), what
+/// the device spent on them, and the requests that the peer got.
+fn batch(plan: FaultPlan, chained: bool) -> (Vec<Option<Option<ErrorKind>>>, u64, Vec<u8>) {
+    let hca = hca("connectx-3-frwr", &[]);
+    let peer = hca.connect();
+    let backend = FaultBackend::new(hca.for_connection(&peer).unwrap(), plan);
+    let memory = Memory::new(64);
+    let mut regions: Vec<_> = (0..10).map(|_| backend.inner().alloc().unwrap()).collect();
+    let job = |region| MapJob::new(region, memory.range(), ALL, KeyTag::new(3));
+    let mut jobs: Vec<_> = regions.iter_mut().map(job).collect();
+    let before = backend.inner().costs().cpu_ns;
+    if chained {
+        backend.map_batch_chained(&mut jobs, &mut |place, _| vec![place as u8]);
+    } else {
+        backend.map_batch(&mut jobs);
+    }
+    let spent = backend.inner().costs().cpu_ns - before;
+    let kind = |answer: Result<Keys, FaultError<MockError>>| answer.err().map(|error| error.kind());
+    let answers = jobs.into_iter().map(|job| job.into_answer().map(kind));
+    let heard = std::iter::from_fn(|| peer.receive()).flatten();
+    (answers.collect(), spent, heard.collect())
+}
+
+/// What a chain of so many maps takes, as in the tests of costs: one doorbell.
+const fn chain(maps: u64) -> u64 {
+    if maps == 0 { 0 } else { 200 + maps * 105 }
+}
+
+#[test]
+fn a_batch_stays_a_batch_up_to_the_fault() {
+    let (fail, half) = (
+        Fault::Fail(ErrorKind::Busy),
+        Fault::HalfDone(ErrorKind::Busy),
+    );
+    let mapped = |count| vec![Some(None); count];
+    for chained in [false, true] {
+        let requests = |count: u8| (0..if chained { count } else { 0 }).collect::<Vec<u8>>();
+        // As if there were no plan.
+        let (answers, spent, heard) = batch(FaultPlan::none(), chained);
+        assert_eq!(
+            (answers, spent, heard),
+            (mapped(10), chain(10), requests(10))
+        );
+        // What comes before the fault goes together; what comes behind it is not tried.
+        for nth in 1..=10_u8 {
+            let before = usize::from(nth - 1);
+            let untried = vec![None; 9 - before];
+            let plan = |fault| FaultPlan::none().on(Call::Map, When::Nth(nth.into()), fault);
+            let (answers, spent, heard) = batch(plan(fail), chained);
+            let failed = vec![Some(Some(ErrorKind::Busy))];
+            assert_eq!(answers, [mapped(before), failed, untried.clone()].concat());
+            assert_eq!((spent, heard), (chain(before as u64), requests(nth - 1)));
+            // Of a map that is done and fails, the request was sent.
+            let (answers, spent, heard) = batch(plan(half), chained);
+            let failed = vec![Some(Some(ErrorKind::Io))];
+            assert_eq!(answers, [mapped(before), failed, untried].concat());
+            let both = chain(before as u64) + chain(1);
+            assert_eq!((spent, heard), (both, requests(nth)));
+        }
+        // A delay breaks the chain, and nothing else.
+        let plan = FaultPlan::none()
+            .on(Call::Map, When::Nth(4), Fault::Delay(Duration::ZERO))
+            .delay_by(|_| {});
+        let (answers, spent, heard) = batch(plan, chained);
+        let chains = chain(3) + chain(1) + chain(6);
+        assert_eq!((answers, spent, heard), (mapped(10), chains, requests(10)));
+    }
+}
+
+#[test]
+fn a_batch_draws_and_counts_as_its_maps_would_alone() {
+    for seed in 0..20 {
+        let plan = FaultPlan::seeded(seed).on(
+            Call::Map,
+            When::Rate(0.2),
+            Fault::Fail(ErrorKind::NoMemory),
+        );
+        let alone = backend(plan.clone());
+        let first = (0..10).position(|_| outcome(&alone, Call::Map).is_some());
+        let (answers, ..) = batch(plan, false);
+        let failed = answers.iter().position(|answer| *answer != Some(None));
+        assert_eq!(failed, first, "seed {seed}");
+    }
+    let backend = backend(FaultPlan::none());
+    backend.control().remove_device();
+    let (memory, mut region) = (Memory::new(64), backend.inner().alloc().unwrap());
+    let mut jobs = [MapJob::new(
+        &mut region,
+        memory.range(),
+        ALL,
+        KeyTag::new(0),
+    )];
+    backend.map_batch(&mut jobs);
+    let [job] = jobs;
+    let error = job.into_answer().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoDevice);
 }
