@@ -38,7 +38,9 @@ pub(crate) struct Options {
 /// Cargo could not be started.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let seed = options.seed.unwrap_or_else(fresh);
-    say(&format!("seed {seed}"));
+    say(&format!(
+        "seed {seed} (of what is drawn: FUZZ_SEED, PROPTEST_RNG_SEED, RDS_SEED_BASE)"
+    ));
     let soaked = soak(options, seed)?;
     let tested = test(options, seed)?;
     let schedules = Schedules {
@@ -66,12 +68,14 @@ fn soak(options: &Options, seed: u64) -> Result<bool> {
     succeeds(&mut soak)
 }
 
-/// All tests once more: the fuzz tests for longer, the properties with other cases than CI has.
+/// All tests once more: the fuzz tests for longer, the properties with other cases than CI has, and the
+/// simulation of rds-lite from another seed on.
 fn test(options: &Options, seed: u64) -> Result<bool> {
     let mut test = cargo(&["test", "--locked", "--profile", "checked", "--no-fail-fast"]);
     test.args(["--features", FEATURES, "--lib", "--bins", "--tests"]);
     test.env("FUZZ_MUTATIONS", options.mutations.to_string());
     test.env("FUZZ_SEED", seed.to_string());
     test.env("PROPTEST_RNG_SEED", seed.to_string());
+    test.env("RDS_SEED_BASE", seed.to_string());
     succeeds(&mut test)
 }

@@ -1,4 +1,4 @@
-//! Memory that an HCA may touch, and the one place in this crate with `unsafe`.
+//! Memory that an HCA may touch, and what who lends it promises.
 
 use std::fmt;
 use std::marker::PhantomData;

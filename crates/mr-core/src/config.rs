@@ -60,7 +60,7 @@ pub struct PoolConfig {
     /// dropped and counted. Defaults to `None`: the capacity.
     pub max_unclaimed: Option<u32>,
     /// When a region in quarantine is tried again first; the time doubles from try to try, up to
-    /// 1024 times. Defaults to 10 ms.
+    /// 1024 times. From 1 µs to 60 s. Defaults to 10 ms.
     pub retry_after: Duration,
     /// How often a region in quarantine is tried again before it counts as leaked, at most a
     /// million times. Defaults to 10.

@@ -138,13 +138,14 @@ impl<M: fmt::Debug> std::error::Error for PendingError<M> {
     }
 }
 
-/// The policy, the backend or the clock panicked, so what the pool knows about keys may be wrong: it gives no
-/// leases and returns no memory that it cannot vouch for. Shut it down and build another.
+/// The policy, the backend or the clock panicked, or the pool found a defect of its own, so what it knows about
+/// keys may be wrong: it gives no leases and returns no memory that it cannot vouch for. Shut it down and build
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the pool is poisoned: {0} panicked")]
 pub struct Poisoned(pub PoisonedBy);
 
-/// Who panicked.
+/// Who panicked, or went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoisonedBy {

@@ -61,11 +61,6 @@ impl RegionState {
     pub(crate) const fn may_become(self, next: Self) -> bool {
         ALLOWED[self as usize] & (1 << next as u8) != 0
     }
-
-    /// Every legal transition: from, to, and what brings it about.
-    pub const fn transitions() -> &'static [(Self, Self, &'static str)] {
-        &TRANSITIONS
-    }
 }
 
 impl fmt::Display for RegionState {

@@ -77,7 +77,7 @@ pub struct Load {
     pub bytes: u64,
 }
 
-/// Where the regions of a pool are. Their sum is the capacity (I1), exactly so while nothing moves.
+/// Where the regions of a pool are. Their sum is the capacity, exactly so while nothing moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionCounts {

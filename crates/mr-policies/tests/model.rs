@@ -7,6 +7,7 @@
     reason = "helpers of tests, outside of a test function"
 )]
 
+mod forms;
 mod support;
 mod world;
 
@@ -55,7 +56,7 @@ fn pairs() -> Vec<String> {
 }
 
 fn runs() -> impl Strategy<Value = (Setting, Vec<Step>)> {
-    (setting(), prop::collection::vec(step(), 1..STEPS))
+    (setting(), prop::collection::vec(step(), 1..=STEPS))
 }
 
 /// Runs the model under each policy; on failure says which, with the seed and the shrunk steps.
@@ -86,6 +87,15 @@ fn hold(texts: &[String], cases: u32) {
             }
             Err(TestError::Abort(reason)) => panic!("{text}: {reason}"),
         }
+    }
+}
+
+/// A policy that is new to the parser must not go untested.
+#[test]
+fn every_form_is_among_the_singles() {
+    for form in forms::forms() {
+        let has_it = SINGLES.iter().any(|text| forms::is_of(text, &form));
+        assert!(has_it, "add {form} to SINGLES");
     }
 }
 

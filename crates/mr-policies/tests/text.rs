@@ -1,9 +1,12 @@
 //! Policies as text: what is accepted, how it is written back, and what is said about the rest.
 
+mod forms;
 mod texts;
 
 use mr_policies::{MAX_TEXT, ParseErrorKind, Policy, syntax};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 #[test]
 fn is_written_as_it_was_read() {
@@ -241,6 +244,18 @@ fn the_syntax_names_every_policy() {
     }
     for named in mr_policies::Named::ALL {
         assert!(syntax.contains(named.name()), "{syntax}");
+    }
+}
+
+/// What is drawn for the tests over all policies has every form; a new one must not go untested.
+#[test]
+fn every_form_is_drawn() {
+    let mut runner = TestRunner::deterministic();
+    let mut draw = || texts::clauses().new_tree(&mut runner).unwrap().current();
+    let drawn: Vec<String> = std::iter::repeat_with(&mut draw).take(1000).collect();
+    for form in forms::forms() {
+        let has_it = drawn.iter().any(|text| forms::is_of(text, &form));
+        assert!(has_it, "add {form} to the texts in tests/texts");
     }
 }
 

@@ -1,6 +1,7 @@
 //! What goes over the wire, byte by byte (RDS 3.1).
 //!
-//! Every decoder is total: any bytes give a value or an error, without allocating.
+//! Every decoder is total: any bytes give a value or an error. None allocates, but that of a congestion map, which
+//! puts its 8 KiB on the heap when the length is right.
 
 mod checksum;
 mod congestion;

@@ -4,7 +4,8 @@
 use mr_fuzz::Fuzz;
 use rds_lite::stress::{self, HEADER, Load};
 use rds_lite::wire::{
-    CongestionMap, Ext, ExtArea, HEADER_LEN, Header, HeaderError, MAP_LEN, MAX_MESSAGE, checksum,
+    CONNECT_LEN, CONNECT_MAX, CongestionMap, Connect, Ext, ExtArea, HEADER_LEN, Header,
+    HeaderError, MAP_LEN, MAX_MESSAGE, Rejection, Version, checksum,
 };
 
 const HEADERS: Fuzz<'_> = Fuzz {
@@ -33,6 +34,18 @@ const MAPS: Fuzz<'_> = Fuzz {
     cost: 20,
     most_bytes: |_| MAP_LEN,
     ..HEADERS
+};
+
+const INTRODUCTIONS: Fuzz<'_> = Fuzz {
+    name: "introductions",
+    corpus: &[concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/corpus/introductions"
+    )],
+    words: &["\u{1}", "\u{2}", "\u{3}", "\u{4}", "rdsl", "\0\0\0\0"],
+    longest: 2 * CONNECT_MAX,
+    cost: 1,
+    most_bytes: |_| 256,
 };
 
 const STRESS: Fuzz<'_> = Fuzz {
@@ -135,6 +148,36 @@ fn a_map_has_one_length_and_counts_its_bits() {
             map.set(port, false);
         }
         assert!(map.is_empty());
+    });
+}
+
+#[test]
+fn any_introduction_is_understood_as_far_as_it_goes_and_written_back() {
+    INTRODUCTIONS.run(|input| {
+        let Some(connect) = Connect::decode(input) else {
+            return assert!(input.is_empty());
+        };
+        let said = input.len() >= CONNECT_LEN && input[8] != 0;
+        assert!(said || connect == Connect::decode(&[0]).unwrap(), "silent");
+        if let Some(version) = connect.choose() {
+            assert!(version == Version::V3_1 || version.major == 4 && version.minor <= 1);
+            assert!(version != Version::V3_1 || connect.version == Version::V3_1);
+        }
+        let generations = connect.generations;
+        assert!(generations.is_none_or(|generations| generations.own != 0));
+        let bytes = connect.encode();
+        assert!(bytes.len() <= CONNECT_MAX);
+        assert!(Connect::decode(&bytes) == Some(connect));
+        if said {
+            // Padding is not the block's; what is behind it counts only with its mark.
+            assert!(bytes[..13] == input[..13] && bytes[16..28] == input[16..28]);
+            assert!(generations.is_none() || bytes[CONNECT_LEN..] == input[CONNECT_LEN..44]);
+        }
+        // The same bytes as a refusal.
+        match Rejection::decode(input) {
+            Rejection::Other(reason) => assert!(reason > 1 && input[..4] == reason.to_ne_bytes()),
+            Rejection::Incompatible => {}
+        }
     });
 }
 

@@ -145,8 +145,8 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         Ok(Lease::new(slot, Arc::clone(self)))
     }
 
-    /// Kills all keys released before the call, whatever list their regions are on (I2), and those
-    /// in quarantine. Joins a flush under way and starts the next where needed.
+    /// Kills all keys released before the call, whatever list their regions are on, and those in
+    /// quarantine. Joins a flush under way and starts the next where needed.
     ///
     /// # Errors
     ///
@@ -216,8 +216,8 @@ impl<B: MrBackend, M: DmaBuffer> Pool<B, M> {
         &*self.core.policy
     }
 
-    /// The longest time that a key stays stale in this pool, not counting the flush itself: what
-    /// the policy declares, or the pool's `max_age`.
+    /// The longest time that a key stays stale in this pool, not counting the flush itself: the
+    /// smaller of what the policy declares and the pool's `max_age`.
     pub fn exposure_bound(&self) -> Duration {
         let declared = self.core.policy.exposure_bound();
         declared

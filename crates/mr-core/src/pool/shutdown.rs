@@ -23,7 +23,8 @@ pub struct ShutdownReport {
     pub stale: u32,
     /// Regions in a flush that has not ended.
     pub in_flush: u32,
-    /// Clean regions that the backend did not free.
+    /// Clean regions that the backend did not free, and those that are gone in a call that was to free
+    /// them, and panicked.
     pub not_freed: u32,
     /// Whether the flusher thread was left behind, in a backend call that did not return. If it
     /// ever does, the thread ends the pool as far as it can.

@@ -162,3 +162,8 @@ fn every_second_fault_under_immediate_with_registrations() {
 fn every_second_fault_under_use_once_with_registrations() {
     every_second_fault(4);
 }
+
+#[test]
+fn every_second_fault_under_use_once_with_a_global_fence() {
+    every_second_fault(5);
+}

@@ -1,7 +1,7 @@
 //! Whole-system simulation: hosts, sockets, memory and faults from one seed, in virtual time.
 //!
-//! `cargo test -p rds-lite --test sim` runs ten thousand seeds in some seconds (`RDS_SEEDS` sets another
-//! number). A seed that fails is named, and `RDS_SEED=<n> cargo test -p rds-lite --test sim` runs it alone and
+//! `cargo test -p rds-lite --test sim` runs ten thousand seeds in some seconds, from 0 on (`RDS_SEEDS` sets another
+//! number, `RDS_SEED_BASE` another first one, which `cargo xtask soak` does). A seed that fails is named, and `RDS_SEED=<n> cargo test -p rds-lite --test sim` runs it alone and
 //! prints everything that happened.
 
 #![allow(
@@ -32,6 +32,11 @@ fn number(name: &str) -> Option<u64> {
     )
 }
 
+/// The first seed.
+fn base() -> u64 {
+    number("RDS_SEED_BASE").unwrap_or(0)
+}
+
 #[test]
 fn every_message_arrives_once_in_order_and_no_byte_is_touched_too_late() {
     if let Some(seed) = number("RDS_SEED") {
@@ -44,17 +49,18 @@ fn every_message_arrives_once_in_order_and_no_byte_is_touched_too_late() {
         }
         return;
     }
-    let seeds = number("RDS_SEEDS").unwrap_or(SEEDS);
+    let (base, seeds) = (base(), number("RDS_SEEDS").unwrap_or(SEEDS));
     let next = AtomicU64::new(0);
     let failed = AtomicBool::new(false);
     let total = std::sync::Mutex::new(run::Summary::default());
     let worker = || {
         let mut mine = run::Summary::default();
         while !failed.load(Ordering::Relaxed) {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            if place >= seeds {
                 break;
             }
+            let seed = base.wrapping_add(place);
             let one = catch_unwind(AssertUnwindSafe(|| run::run(seed, &log::Log::silent())));
             match one {
                 Ok(summary) => mine += summary,
@@ -75,7 +81,7 @@ fn every_message_arrives_once_in_order_and_no_byte_is_touched_too_late() {
     });
     assert!(!failed.load(Ordering::Relaxed), "a seed has failed");
     let total = total.into_inner().unwrap();
-    println!("{seeds} seeds: {total:?}");
+    println!("{seeds} seeds from {base}: {total:?}");
     // A simulation in which nothing happens proves nothing.
     if seeds >= 500 {
         total.assert_covers();
@@ -84,7 +90,7 @@ fn every_message_arrives_once_in_order_and_no_byte_is_touched_too_late() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for seed in 0..5 {
+    for seed in (0..5).map(|place| base().wrapping_add(place)) {
         let logs = [(); 2].map(|()| {
             let log = log::Log::recording();
             run::run(seed, &log);
