@@ -7,6 +7,7 @@ use clap::Args;
 
 use crate::licences;
 use crate::process::{cargo, run as run_command, say, succeeds};
+use crate::test::FEATURES;
 
 /// How to lint.
 #[derive(Args)]
@@ -56,13 +57,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// All members where libibverbs is installed, else the default ones.
+/// All members with all features where libibverbs is installed, else the default ones with those that have tests.
 fn scope() -> &'static [&'static str] {
-    if succeeds("pkg-config", &["--exists", "libibverbs"]) {
-        return &["--workspace"];
+    if succeeds("pkg-config", &["--exists", "libibverbs", "librdmacm"]) {
+        return &["--workspace", "--all-features"];
     }
-    say("NOT CHECKED: what needs libibverbs (run `cargo xtask setup` to have it)");
-    &[]
+    say(
+        "NOT CHECKED: mr-verbs, and what mr-lab, rds-lite and rds-interop have behind the feature `verbs`, since libibverbs \
+         or librdmacm is missing (`cargo xtask setup` installs them)",
+    );
+    &["--features", FEATURES]
 }
 
 /// Licences, sources and advisories of all dependencies, as `deny.toml` has it.
