@@ -8,8 +8,8 @@ use crate::model;
 use crate::process::{cargo, note, say, succeeds, watch, watch_status};
 use crate::tally::{Runner, Tally};
 
-/// Runs the tests on a verbs device (in a virtual machine), rds-lite against the kernel's RDS (in two), the
-/// models of the pool, the doctests, and the tests of the default members, whose programs and examples are built
+/// Runs the tests on a verbs device (in a virtual machine), rds-lite against the kernel's RDS (in two, over TCP and
+/// over verbs), the models of the pool, the doctests, and the tests of the default members, whose programs and examples are built
 /// with them.
 ///
 /// Every runner runs even if an earlier one failed. The last lines are the closing lines of the last
@@ -32,12 +32,12 @@ pub(crate) fn run() -> Result<ExitCode> {
     if machines.contains(&Machines::Missing) {
         all_ok &= !in_ci();
         note(
-            "SKIPPED: the tests of mr-verbs on a device, or of rds-lite against the kernel's RDS, since this",
+            "SKIPPED: the tests of mr-verbs, mr-lab and rds-lite on a device, or of rds-lite against the kernel's",
         );
         note(
-            "machine cannot run virtual ones; what is missing was said above. `cargo xtask hw` and `cargo",
+            "RDS, since this machine cannot run virtual ones; what is missing was said above. `cargo xtask hw`,",
         );
-        note("xtask hw --interop tcp` run them alone.");
+        note("`cargo xtask hw --interop tcp` and `cargo xtask hw --interop verbs` run them alone.");
     }
 
     say(&tally.to_string());

@@ -1,6 +1,6 @@
 //! What a lease costs, as ratios of figures that are measured side by side in one run.
 //!
-//! One file below `lines` per line of the table. `cargo xtask bench` builds and runs this.
+//! One file below `lines` per group of lines of the table. `cargo xtask bench` builds and runs this.
 
 mod backends;
 mod churn;

@@ -59,7 +59,7 @@
 //! So windows on such a device are for development with peers that are trusted. Backends that bind
 //! windows log a warning there.
 //!
-//! This crate needs libibverbs, and libclang up to version 15 to build: `cargo xtask setup`.
+//! This crate needs libibverbs and librdmacm, and libclang up to version 15 to build: `cargo xtask setup`.
 
 mod arena;
 mod bare;

@@ -1,4 +1,5 @@
-//! What is to run: the test binaries of `mr-verbs`, programs of this workspace, and any other on the path.
+//! What is to run: the tests that need a device (of `mr-verbs`, `mr-lab` and `rds-lite`), programs of this workspace, and any
+//! other on the path.
 
 use std::env;
 use std::fs::{self, File};

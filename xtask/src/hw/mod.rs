@@ -69,7 +69,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PORT", requires = "peer_command")]
     peer_port: Option<u16>,
 
-    /// Run rds-lite against the kernel's RDS in two virtual machines, over this transport (tcp), and print the matrix
+    /// Run rds-lite against the kernel's RDS in two virtual machines, over this transport, and print the matrix
     #[arg(
         long,
         value_name = "TRANSPORT",
@@ -125,7 +125,8 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["command", "race"])]
     release: bool,
 
-    /// A program of this workspace, one on the path, or one of the guest's shell; without one, the tests of mr-verbs
+    /// A program of this workspace, one on the path, or one of the guest's shell; without one, the tests of
+    /// mr-verbs, and those of mr-lab and rds-lite that need a device
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 
