@@ -13,9 +13,9 @@ use mr_core::{Access, Driver, ErrorKind, Pool, PoolStats, RemoteKey, SystemClock
 use mr_mock::{Call, Fault, FaultBackend, FaultPlan, MockHca, Preset, When};
 use mr_policies::Policy;
 use rds_lite::fabric::mock::{Faults, MockNetwork};
-use rds_lite::proto::{Notification, SendError, Status};
+use rds_lite::proto::{AtomicOp, Notification, SendError, Status};
 use rds_lite::rdma::{FreeOutcome, Leased, MrError, MrFlags, PoolRegions, Regions, StillAlive};
-use rds_lite::{Driving, Host, Incoming, RdmaFlags, RdmaOp, RecvError, Socket};
+use rds_lite::{Cookie, Driving, Host, Incoming, RdmaFlags, RdmaOp, RecvError, RefusedOp, Socket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -363,6 +363,33 @@ fn two_networks_with_the_same_addresses_share_nothing() {
     assert_eq!(&*b2.try_recv_message().unwrap().payload, b"two");
     assert!(b1.try_recv_message().is_err() && b2.try_recv_message().is_err());
     assert_eq!(one.hosts[1].counters().recv_queued, 1);
+}
+
+/// CVE-2010-3865: a sum that overflows. Half of it may come from a peer, as its cookie.
+#[test]
+fn an_operation_beyond_all_addresses_is_refused_with_its_buffers() {
+    let world = World::with_hosts(2);
+    let socket = world.socket(0, 5);
+    let far = Cookie::from_bits(u64::MAX);
+    let most = u64::MAX - u64::from(u32::MAX);
+    for offset in [u64::MAX, most + 1, most, most - 7] {
+        let op = RdmaOp::new(far).at(offset);
+        let refused = socket.rdma_write(at(2, 6), op.clone(), vec![1; 8]);
+        let Err(RefusedOp {
+            reason: SendError::BadOffset { offset: said },
+            buffers,
+        }) = refused
+        else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(said, offset);
+        assert_eq!(buffers.into_first(), vec![1; 8], "given back");
+        let change = AtomicOp::FetchAdd { add: 1 };
+        let refused = socket.atomic(at(2, 6), op, change);
+        assert!(matches!(refused, Err(SendError::BadOffset { .. })));
+    }
+    let op = RdmaOp::new(far).at(most - 8);
+    socket.rdma_write(at(2, 6), op, vec![1; 8]).unwrap();
 }
 
 /// CVE-2026-43230: a connection that never tries again.

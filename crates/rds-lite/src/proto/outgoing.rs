@@ -38,6 +38,16 @@ pub struct Posted {
     pub token: u64,
 }
 
+impl Posted {
+    /// Where it begins behind the key; `None` if it would begin or end beyond all addresses. The cookie
+    /// may come from a peer, and be anything.
+    pub(crate) fn begin(&self) -> Option<u64> {
+        let begin = self.offset.checked_add(u64::from(self.cookie.offset()))?;
+        begin.checked_add(self.kind.bytes() as u64)?;
+        Some(begin)
+    }
+}
+
 /// A message that was not taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -64,6 +74,12 @@ pub enum SendError {
     TooManyBuffers {
         /// Buffers given.
         count: usize,
+    },
+    /// The operation would begin or end beyond the last address there is.
+    #[error("{offset} behind the memory that the cookie names is beyond all addresses")]
+    BadOffset {
+        /// Where it was to begin in the memory.
+        offset: u64,
     },
     /// The destination cannot be one.
     #[error("{0} is no address to send to from this socket")]

@@ -71,6 +71,8 @@ impl Core {
         if let Some(op) = &message.op {
             check_length(op.kind.bytes(), MAX_MESSAGE)?;
             check_count(&op.kind)?;
+            let offset = op.offset;
+            op.begin().ok_or(SendError::BadOffset { offset })?;
             if !self.kind.rdma || local {
                 return Err(SendError::NoRdma(to));
             }
@@ -166,6 +168,8 @@ impl Core {
         let op = self.next_op;
         self.next_op += 1;
         let fetches = !matches!(posted.kind, OpKind::Write(_));
+        // It has been admitted, so there is one.
+        let offset = posted.begin().unwrap_or(u64::MAX);
         match &posted.kind {
             OpKind::Atomic(AtomicOp::FetchAdd { .. }) => self.counters.ib_atomic_fadd += 1,
             OpKind::Atomic(AtomicOp::CompareSwap { .. }) => self.counters.ib_atomic_cswp += 1,
@@ -186,7 +190,7 @@ impl Core {
             op,
             kind: posted.kind,
             rkey: posted.cookie.key().bits(),
-            offset: posted.offset + u64::from(posted.cookie.offset()),
+            offset,
         };
         OpStage::Queued(Box::new(work), posted.fence && fetches)
     }
