@@ -171,9 +171,9 @@ pub trait Sink: Send + Sync {
     /// Frames have arrived, in order. They are taken out of `frames`.
     fn frames(&self, id: LinkId, frames: &mut Vec<Arrival>);
 
-    /// A buffer for the message behind `header`, if the budget has room; congestion maps always find
-    /// some, and so do pings.
-    fn buffer(&self, header: &[u8; crate::wire::HEADER_LEN]) -> Option<Buf>;
+    /// A buffer for the message behind `header` of a link, if the budget has room for it and its socket;
+    /// congestion maps always find some, and so do pings.
+    fn buffer(&self, id: LinkId, header: &[u8; crate::wire::HEADER_LEN]) -> Option<Buf>;
 
     /// The same for a message that the peer takes for delivered, and that cannot be held back any longer
     /// since its connection has ended: beyond the budget, as much again at most.

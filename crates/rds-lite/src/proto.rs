@@ -30,6 +30,7 @@ mod tests;
 mod transmit;
 
 pub use self::core::{BindError, Core, Greeting, LinkKind};
+pub(crate) use buffer::Share;
 pub use buffer::{Buf, BufPool};
 pub use config::{Config, ConfigError};
 pub use counters::Counters;

@@ -156,11 +156,15 @@ impl Kernel {
     }
 
     fn large_of(&mut self, sequence: u64, len: usize) {
+        self.large_to(sequence, len, 6);
+    }
+
+    fn large_to(&mut self, sequence: u64, len: usize, dport: u16) {
         let header = Header {
             sequence,
             len: len as u32,
             sport: 5,
-            dport: 6,
+            dport,
             ..Header::default()
         };
         let mut bytes = header.encode_unchecked().to_vec();
@@ -347,6 +351,50 @@ fn a_peer_that_sends_nothing_again_is_held_back_while_there_is_no_room() {
     });
     let counters = lite.host().counters();
     assert_eq!((counters.lite_shed, counters.conn_reset), (0, 0));
+}
+
+/// One that goes on although a socket is congested must not take the room of those who do not.
+#[test]
+fn who_ignores_congestion_holds_back_nobody_else() {
+    let port = free_port();
+    let lite = full_at(3, port);
+    let other = lite.host().bind(SocketAddr::new(ip(3), 7)).unwrap();
+    other.set_receive_timeout(Some(LONG));
+    let [mut floods, mut keeps_up] = [1, 2].map(|from| {
+        let mut kernel = Kernel::new(connect(from, SocketAddr::new(ip(3), port)).unwrap());
+        kernel.pong(1);
+        kernel
+    });
+    std::thread::scope(|scope| {
+        // Until this side ends the connection.
+        scope.spawn(|| {
+            let mut bytes = Vec::new();
+            let header = |sequence| Header {
+                sequence,
+                len: 50_000,
+                sport: 5,
+                dport: 6,
+                ..Header::default()
+            };
+            for sequence in 2.. {
+                bytes.clear();
+                bytes.extend_from_slice(&header(sequence).encode_unchecked());
+                bytes.extend_from_slice(&content(sequence, 50_000));
+                if floods.stream.write_all(&bytes).is_err() {
+                    break;
+                }
+            }
+        });
+        until("it stalls", || stalls(&lite) > 0);
+        for number in 2..100 {
+            keeps_up.large_to(number, 50_000, 7);
+            drop(expect_of(&other, number, 50_000));
+        }
+        // What was held back is there as soon as it is read.
+        (2..100).for_each(|number| drop(expect_of(&lite, number, 50_000)));
+        assert_eq!(lite.host().counters().lite_shed, 0);
+        lite.host().shut_down();
+    });
 }
 
 /// Whoever waits for a message reads from the connection itself. While it is stalled that must neither

@@ -2,7 +2,7 @@
 
 use crate::fabric::{Arrival, ArrivedPayload, Link, Sink};
 use crate::host::{Driving, Shared};
-use crate::proto::{Buf, Core, Event, LinkId, Path, Payload, RdmaDone};
+use crate::proto::{Buf, Core, Event, LinkId, Path, Payload, RdmaDone, Share};
 use crate::wire::HEADER_LEN;
 use mr_core::Time;
 use std::cell::RefCell;
@@ -201,8 +201,10 @@ impl Sink for Shared {
         });
     }
 
-    fn buffer(&self, header: &[u8; HEADER_LEN]) -> Option<Buf> {
-        self.buffers.get_for(header)
+    fn buffer(&self, id: LinkId, header: &[u8; HEADER_LEN]) -> Option<Buf> {
+        // Half of the budget is there for any socket: no need to know which one it is.
+        let buf = self.buffers.get_for(header, Share::Half);
+        buf.or_else(|| self.lock().buffer(id, header))
     }
 
     fn buffer_beyond(&self, header: &[u8; HEADER_LEN]) -> Option<Buf> {

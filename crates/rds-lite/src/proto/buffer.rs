@@ -1,6 +1,6 @@
 //! Buffers of received messages: recycled, and bounded by a budget.
 
-use crate::wire::{Flags, HEADER_LEN, Header, MAP_LEN, PROBE_PORT};
+use crate::wire::{Flags, HEADER_LEN, Header, MAP_LEN, MAX_MESSAGE, PROBE_PORT};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,6 +19,16 @@ pub struct BufPool {
     free: [Mutex<Vec<Box<[u8]>>>; CLASSES.len()],
     out: AtomicUsize,
     budget: usize,
+}
+
+/// How much of the budget a message may draw on.
+///
+/// The second half is for sockets that keep up: one that does not, because its peers ignore that it is
+/// congested, must not stop all others of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    Whole,
+    Half,
 }
 
 /// The payload of a received message. Dropping it gives the buffer back.
@@ -52,7 +62,11 @@ impl BufPool {
 
     /// The buffer for the message behind `header`, as far as that can be told from it. Maps and pings
     /// find one whatever the budget says: pings have no bytes, and no socket keeps them.
-    pub(crate) fn get_for(self: &Arc<Self>, header: &[u8; HEADER_LEN]) -> Option<Buf> {
+    pub(crate) fn get_for(
+        self: &Arc<Self>,
+        header: &[u8; HEADER_LEN],
+        share: Share,
+    ) -> Option<Buf> {
         let len = Header::len_in(header);
         let dport = u16::from_be_bytes([header[22], header[23]]);
         if header[24] == Flags::CONG_BITMAP.bits() && len == MAP_LEN {
@@ -60,7 +74,7 @@ impl BufPool {
         } else if len == 0 && matches!(dport, 0 | PROBE_PORT) {
             Some(Buf::empty())
         } else {
-            self.get(len)
+            self.get_within(len, self.share(share))
         }
     }
 
@@ -90,9 +104,18 @@ impl BufPool {
         self.out.load(Ordering::Relaxed)
     }
 
-    /// Whether at least half of the budget is free.
-    pub(crate) fn has_room(&self) -> bool {
-        self.in_use() <= self.budget / 2
+    /// Whether so much of a share is free that what was shed has room: a quarter of the budget, and a
+    /// message of any length.
+    pub(crate) fn has_room(&self, share: Share) -> bool {
+        let wanted = (self.budget / 4).max(MAX_MESSAGE);
+        self.in_use().saturating_add(wanted) <= self.share(share)
+    }
+
+    const fn share(&self, share: Share) -> usize {
+        match share {
+            Share::Whole => self.budget,
+            Share::Half => self.budget / 2,
+        }
     }
 
     fn list(&self, class: usize) -> std::sync::MutexGuard<'_, Vec<Box<[u8]>>> {
@@ -110,6 +133,11 @@ impl Buf {
             len: 0,
             home: None,
         }
+    }
+
+    /// Bytes of the budget that it takes up.
+    pub(crate) fn room(&self) -> usize {
+        self.bytes.len()
     }
 
     /// The bytes, to be filled.
@@ -184,15 +212,21 @@ mod tests {
             header.encode()
         };
         let none = Flags::empty();
-        assert!(pool.get_for(&header(0, 0, none)).is_some());
-        assert!(pool.get_for(&header(0, PROBE_PORT, none)).is_some());
-        let map = header(MAP_LEN as u32, 0, Flags::CONG_BITMAP);
-        assert!(pool.get_for(&map).is_some());
+        assert!(pool.get_for(&header(0, 0, none), Share::Whole).is_some());
         assert!(
-            pool.get_for(&header(0, 5, none)).is_none(),
+            pool.get_for(&header(0, PROBE_PORT, none), Share::Whole)
+                .is_some()
+        );
+        let map = header(MAP_LEN as u32, 0, Flags::CONG_BITMAP);
+        assert!(pool.get_for(&map, Share::Whole).is_some());
+        assert!(
+            pool.get_for(&header(0, 5, none), Share::Whole).is_none(),
             "a queue keeps it"
         );
-        assert!(pool.get_for(&header(1, 0, none)).is_none(), "it has bytes");
+        assert!(
+            pool.get_for(&header(1, 0, none), Share::Whole).is_none(),
+            "it has bytes"
+        );
     }
 
     #[test]
@@ -204,8 +238,8 @@ mod tests {
             ..Header::default()
         };
         let message = message.encode();
-        let _first = pool.get_for(&message).unwrap();
-        assert!(pool.get_for(&message).is_none());
+        let _first = pool.get_for(&message, Share::Whole).unwrap();
+        assert!(pool.get_for(&message, Share::Whole).is_none());
         let _second = pool.get_beyond(&message).unwrap();
         assert!(pool.get_beyond(&message).is_none());
     }

@@ -17,7 +17,9 @@ pub struct Config {
     /// Bytes that all sockets together may have queued or unacknowledged. Defaults to 128 MiB.
     pub send_budget: usize,
     /// Bytes of all received messages: being received, queued, or held by the application. Data
-    /// beyond is shed: it is not acknowledged, and sent again later. A kernel over TCP does not send
+    /// beyond is shed: it is not acknowledged, and sent again later. A socket that is congested and takes up
+    /// more than twice its receive buffer has half of this at most, so that peers who ignore congestion
+    /// hold up nobody else. A kernel over TCP does not send
     /// again: its connection is not read from until there is room, and all its messages wait behind the
     /// first that finds none. Only what had arrived on such a connection that ends meanwhile may go
     /// beyond, as much again at most. Acknowledgements, congestion maps and pings need none of it. At
@@ -42,7 +44,8 @@ pub struct Config {
     /// to 20 ms.
     pub ack_delay: Duration,
     /// How long a message may be unacknowledged before it is sent again, and as long again before
-    /// the link is given up. Defaults to 5 s.
+    /// the link is given up. A peer has twice this from one fragment of a message to the next. Defaults to
+    /// 5 s.
     pub ack_timeout: Duration,
     /// How long a peer has for its greeting. Defaults to 1 s.
     pub greet_timeout: Duration,

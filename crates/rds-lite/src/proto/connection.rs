@@ -67,6 +67,8 @@ pub(crate) struct Partial {
     pub(crate) header: Header,
     pub(crate) buf: Buf,
     pub(crate) got: usize,
+    /// When the next fragment must be here.
+    pub(crate) by: Time,
 }
 
 impl Partial {
@@ -145,6 +147,8 @@ pub(crate) struct Connection {
     /// That request is under way.
     pub(crate) ack_under_way: bool,
     pub(crate) shedding: bool,
+    /// The socket whose messages are shed; `None` while the whole host has no room.
+    pub(crate) shed_for: Option<SockId>,
     pub(crate) peer_generation: Option<u32>,
     pub(crate) peer_acks: bool,
     pub(crate) peer_map: CongestionMap,
@@ -202,6 +206,7 @@ impl Connection {
             own_ack: kind.own_ack,
             ack_under_way: false,
             shedding: false,
+            shed_for: None,
             peer_generation: None,
             peer_acks: kind.always_acks,
             peer_map: CongestionMap::new(),
@@ -293,6 +298,7 @@ impl Connection {
             self.look_at,
             self.map_at,
             self.shed_until,
+            self.partial.as_ref().map(|partial| partial.by),
         ];
         all.into_iter().flatten().min()
     }
@@ -321,6 +327,7 @@ impl Connection {
         self.ack_due = false;
         self.ack_under_way = false;
         self.shedding = false;
+        self.shed_for = None;
         self.greet_by = None;
         self.ack_at = None;
         self.ack_by = None;

@@ -86,6 +86,9 @@ pub enum DropReason {
     /// The peer did not greet in time.
     #[error("the peer did not greet in time")]
     GreetTimeout,
+    /// Of a message that was begun nothing more came in time.
+    #[error("a message was begun and not finished in time")]
+    Unfinished,
     /// Messages were shed for want of buffers; a new link brings them again.
     #[error("messages were shed for want of receive buffers")]
     Shed,

@@ -132,6 +132,9 @@ impl Core {
                 let link = conn.link();
                 self.events.push(Event::Look(link));
             }
+            if due(self.conns[index].partial.as_ref().map(|partial| partial.by)) {
+                self.fault(now, index, DropReason::Unfinished);
+            }
             if due(self.conns[index].map_at) {
                 self.refresh_map(now, index);
             }

@@ -2,9 +2,10 @@
 
 use crate::proto::connection::Partial;
 use crate::proto::socket::MessageFate;
-use crate::proto::{Buf, Core, DropReason, Greeting, LinkId, LinkState, seq};
+use crate::proto::{Buf, Core, DropReason, Greeting, LinkId, LinkState, Share, SockId, seq};
 use crate::wire::{Flags, HEADER_LEN, Header, HeaderError, MAP_LEN};
 use mr_core::Time;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// How often a link looks whether messages have arrived, if they do.
@@ -100,7 +101,7 @@ impl Core {
             return None;
         }
         let bytes = match payload {
-            Payload::Shed => return self.shed(now, index),
+            Payload::Shed => return self.shed(now, index, header),
             Payload::Whole(buf) if self.conns[index].partial.is_none() && buf.len() == len => {
                 return Some(buf);
             }
@@ -116,13 +117,14 @@ impl Core {
                 self.fault(now, index, DropReason::BadFragment);
                 return None;
             }
-            None => match self.buffers.get_for(&header.encode_unchecked()) {
+            None => match self.buffer_for(index, &header.encode_unchecked()) {
                 Some(buf) => Partial {
                     header: *header,
                     buf,
                     got: 0,
+                    by: now,
                 },
-                None => return self.shed(now, index),
+                None => return self.shed(now, index, header),
             },
         };
         let end = partial.got + bytes.len();
@@ -137,16 +139,45 @@ impl Core {
         if end == len {
             return Some(partial.buf);
         }
+        // The peer gives up, too, when it hears nothing for so long.
+        partial.by = now + self.config.ack_timeout * 2;
+        self.arm(partial.by);
         self.conns[index].partial = Some(partial);
         None
     }
 
+    /// A buffer for the message behind `header`, if there is room for it.
+    pub(crate) fn buffer(&self, link: LinkId, header: &[u8; HEADER_LEN]) -> Option<Buf> {
+        match self.open_link(link) {
+            Some(index) => self.buffer_for(index, header),
+            None => self.buffers.get_for(header, Share::Whole),
+        }
+    }
+
+    fn buffer_for(&self, index: usize, header: &[u8; HEADER_LEN]) -> Option<Buf> {
+        let dport = u16::from_be_bytes([header[22], header[23]]);
+        let share = match self.overrun(index, dport) {
+            Some(_) => Share::Half,
+            None => Share::Whole,
+        };
+        self.buffers.get_for(header, share)
+    }
+
+    /// The socket of this port, if it is overrun.
+    fn overrun(&self, index: usize, port: u16) -> Option<SockId> {
+        let to = SocketAddr::new(self.conns[index].path.local, port);
+        let sock = *self.ports.get(&to)?;
+        self.sockets.get(sock)?.is_overrun().then_some(sock)
+    }
+
     /// There is no buffer for a message. It is not acknowledged, nor is anything behind it, until
     /// there is room and a new link brings all of it again. Acknowledgements go on meanwhile.
-    fn shed<T>(&mut self, now: Time, index: usize) -> Option<T> {
+    fn shed<T>(&mut self, now: Time, index: usize, header: &Header) -> Option<T> {
         self.counters.lite_shed += 1;
+        let shed_for = self.overrun(index, header.dport);
         let conn = &mut self.conns[index];
         conn.shedding = true;
+        conn.shed_for = shed_for;
         conn.partial = None;
         conn.shed_until = Some(now + SHED_PAUSE);
         self.arm(now + SHED_PAUSE);
@@ -155,8 +186,17 @@ impl Core {
 
     /// Drops a link on which messages were shed, once there is room again. Applications give
     /// buffers back without a word to this crate, so it looks.
+    ///
+    /// Where a socket was overrun, not before it is no longer congested or there is plenty of room: the new
+    /// link would be shedding after the next message.
     pub(crate) fn end_shedding(&mut self, now: Time, index: usize) {
-        if self.buffers.has_room() {
+        let socket = self.conns[index].shed_for;
+        let socket = socket.and_then(|sock| self.sockets.get(sock));
+        let share = match socket {
+            Some(socket) if socket.congested => Share::Half,
+            _ => Share::Whole,
+        };
+        if self.buffers.has_room(share) {
             self.fault(now, index, DropReason::Shed);
         } else {
             self.conns[index].shed_until = Some(now + SHED_PAUSE);

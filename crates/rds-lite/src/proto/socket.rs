@@ -106,6 +106,8 @@ pub(crate) struct SocketState {
     pub(crate) addr: SocketAddr,
     pub(crate) queue: VecDeque<Queued>,
     pub(crate) queued_bytes: usize,
+    /// What the messages in the queue take up of the receive budget.
+    pub(crate) queued_room: usize,
     pub(crate) congested: bool,
     pub(crate) notes: VecDeque<Notification>,
     pub(crate) out_bytes: usize,
@@ -125,6 +127,7 @@ impl SocketState {
             addr,
             queue: VecDeque::new(),
             queued_bytes: 0,
+            queued_room: 0,
             congested: false,
             notes: VecDeque::new(),
             out_bytes: 0,
@@ -143,8 +146,14 @@ impl SocketState {
         self.out_bytes < self.send_buffer && self.out_messages < max_queued
     }
 
+    /// Whether its peers go on although it is congested, beyond what may have been on its way.
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.congested && self.queued_room / 2 > self.receive_buffer
+    }
+
     pub(crate) fn push(&mut self, message: Received) {
         self.queued_bytes += message.payload.len() + OVERHEAD;
+        self.queued_room += message.payload.room();
         self.queue.push_back(Queued {
             message,
             after_deaths: self.deaths_wanted,
@@ -158,6 +167,7 @@ impl SocketState {
         }
         let queued = self.queue.pop_front()?;
         self.queued_bytes -= queued.message.payload.len() + OVERHEAD;
+        self.queued_room -= queued.message.payload.room();
         Some(queued.message)
     }
 

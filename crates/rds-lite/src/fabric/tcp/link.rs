@@ -396,7 +396,7 @@ mod tests {
         fn frames(&self, id: LinkId, _: &mut Vec<Arrival>) {
             self.0.lock().unwrap().send(id).unwrap();
         }
-        fn buffer(&self, _: &[u8; HEADER_LEN]) -> Option<Buf> {
+        fn buffer(&self, _: LinkId, _: &[u8; HEADER_LEN]) -> Option<Buf> {
             None
         }
         fn buffer_beyond(&self, _: &[u8; HEADER_LEN]) -> Option<Buf> {

@@ -187,7 +187,7 @@ impl Reader {
                 "a message is too long",
             ));
         }
-        let mut buf = host.buffer(&header);
+        let mut buf = host.buffer(id, &header);
         let mut waits = false;
         // A peer that sums its headers sends again what it is not told has arrived.
         if buf.is_none() && !Header::is_summed(&header) {
