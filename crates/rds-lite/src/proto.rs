@@ -19,6 +19,7 @@ mod info;
 mod introduce;
 mod link;
 mod outgoing;
+mod peers;
 mod receive;
 mod sending;
 mod seq;

@@ -30,7 +30,9 @@ pub struct Config {
     pub max_queued: usize,
     /// Bound sockets. Defaults to 65,536.
     pub max_sockets: usize,
-    /// Connections, whoever begins them. Defaults to 1024.
+    /// Connections, whoever begins them. Beyond, a peer without a link is forgotten for a new one: what it
+    /// has not heard the acknowledgement of is reported there as if this host had begun anew. Where all are
+    /// in use there is no new one. Defaults to 1024.
     pub max_connections: usize,
     /// Pings that wait for their answer on one connection; more are ignored. Defaults to 64.
     pub max_pongs: usize,

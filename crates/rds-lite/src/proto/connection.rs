@@ -98,6 +98,12 @@ pub(crate) struct Connection {
     pub(crate) path: Path,
     pub(crate) state: LinkState,
     pub(crate) incarnation: u64,
+    /// What it was when the place was another peer's.
+    pub(crate) links_before: u64,
+    /// Who this host is to the peer.
+    pub(crate) generation: u32,
+    /// Since when there is no link, if there is none.
+    pub(crate) down_since: Time,
     /// Whether it was this side that dialled.
     pub(crate) dialling: bool,
     /// The version that the next dial proposes, and the one that is spoken.
@@ -175,6 +181,9 @@ impl Connection {
             path,
             state: LinkState::Down,
             incarnation: 0,
+            links_before: 0,
+            generation: 0,
+            down_since: Time::ZERO,
             dialling: false,
             proposed: config.version,
             version: config.version,

@@ -88,7 +88,7 @@ impl Core {
             return;
         }
         let ext = if probe {
-            self.greeting()
+            self.conns[index].greeting()
         } else {
             ExtArea::EMPTY
         };

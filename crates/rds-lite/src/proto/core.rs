@@ -39,6 +39,7 @@ pub struct Core {
     /// Sockets that were refused for want of the host's budget.
     pub(crate) starved: BTreeSet<SockId>,
     pub(crate) counters: Counters,
+    /// Who this host is to the peers that it meets from now on.
     pub(crate) generation: u32,
     pub(crate) random: ChaCha8Rng,
     /// Messages that come now are left to the next host.

@@ -108,6 +108,8 @@ counters! {
     lite_bad_map,
     /// Connections refused since there were too many.
     lite_refused_connections,
+    /// Peers forgotten to make room for others.
+    lite_forgotten_peers,
     /// Times that a peer came back with another boot generation.
     lite_peer_restarts,
     /// Reports that nobody read, dropped to make room for newer ones.

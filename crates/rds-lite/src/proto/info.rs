@@ -88,7 +88,7 @@ impl Core {
             next_rx_seq: conn.next_rx,
             send_queue: conn.queue.len(),
             retransmit_queue: conn.unacked.len(),
-            links: conn.incarnation,
+            links: conn.incarnation - conn.links_before,
             version: conn.version,
             credits: conn.credits.left(),
         };

@@ -87,7 +87,7 @@ impl Core {
             ack: conn.acknowledgement(),
             credit: if counts { self.kind.receive_ring } else { 0 },
             generations: Some(Generations {
-                own: self.generation,
+                own: conn.generation,
                 peers: conn.peer_generation.unwrap_or(0),
             }),
         };
@@ -121,11 +121,12 @@ impl Core {
     /// Takes note of who the peer is and of what has arrived there.
     fn meet(&mut self, now: Time, index: usize, peer: &Connect) {
         let generation = peer.generations.map(|generations| generations.own);
+        let own = self.conns[index].generation;
         self.meet_generation(index, generation);
         // An acknowledgement counts for the one whose messages it is about.
         let about_this = peer
             .generations
-            .is_none_or(|generations| generations.peers == self.generation);
+            .is_none_or(|generations| generations.peers == own);
         if about_this {
             self.acknowledged(now, index, peer.ack);
         }

@@ -317,6 +317,7 @@ impl Core {
 
     fn go_down(&mut self, now: Time, index: usize) {
         self.step(index, LinkEvent::Lost);
+        self.conns[index].down_since = self.now;
         self.end_link(index);
         self.schedule_dial(now, index);
     }

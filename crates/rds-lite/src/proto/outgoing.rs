@@ -87,8 +87,8 @@ pub enum SendError {
     /// No destination was given and none is set.
     #[error("no destination: connect the socket, or name one")]
     NotConnected,
-    /// There are too many connections.
-    #[error("{0} connections are open, and no more are allowed: raise max_connections")]
+    /// There are too many connections, and all of them are in use.
+    #[error("{0} connections are in use, and no more are allowed: raise max_connections")]
     TooManyPeers(usize),
     /// The fabric moves no memory.
     #[error("there is no RDMA on the way to {0}: send the bytes in a message")]

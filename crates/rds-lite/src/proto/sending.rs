@@ -1,6 +1,5 @@
 //! From a socket into the queue of a connection, and back out of it.
 
-use crate::proto::connection::Connection;
 use crate::proto::outgoing::{OpStage, Outgoing, ext_of};
 use crate::proto::socket::{MessageFate, OpRecord};
 use crate::proto::{
@@ -342,28 +341,6 @@ impl Core {
             };
             self.notify(record.sock, note);
         }
-    }
-
-    /// The connection of `path`, made if there is none.
-    pub(crate) fn connection(&mut self, path: Path) -> Result<&mut Connection, SendError> {
-        let index = match self.paths.get(&path) {
-            Some(&index) => index,
-            None => {
-                if self.conns.len() >= self.config.max_connections {
-                    self.counters.lite_refused_connections += 1;
-                    return Err(SendError::TooManyPeers(self.conns.len()));
-                }
-                let index = self.conns.len() as u32;
-                let conn = Connection::new(index, path, &self.kind, &self.config);
-                self.conns.push(conn);
-                self.paths.insert(path, index);
-                index
-            }
-        };
-        let conns = self.conns.len();
-        self.conns
-            .get_mut(index as usize)
-            .ok_or(SendError::TooManyPeers(conns))
     }
 }
 

@@ -41,7 +41,8 @@ pub enum Notification {
         reason: FailReason,
     },
     /// A peer host has begun anew. What it had acknowledged and its applications had not taken is
-    /// lost; what it had not acknowledged is reported one by one.
+    /// lost; what it had not acknowledged is reported one by one. One that has had to forget this host for
+    /// [other peers](crate::proto::Config::max_connections) appears so, too, and has lost nothing.
     PeerRestarted(IpAddr),
     /// A destination that refused a message of this socket takes messages again.
     Uncongested(SocketAddr),
@@ -69,7 +70,7 @@ pub enum Status {
 pub enum FailReason {
     /// The sender has taken it back.
     Canceled,
-    /// The peer has begun anew.
+    /// The peer has begun anew, or has forgotten this host.
     PeerRestarted,
 }
 

@@ -106,7 +106,7 @@ impl Core {
         if conn.probe_due {
             conn.probe_due = false;
             let probe = match self.kind.greeting {
-                Greeting::Probe => self.probe(),
+                Greeting::Probe => conn.probe(),
                 Greeting::Connect => self.opening(index),
             };
             self.conns[index].push(into, &probe, Bytes::new(), false);
@@ -292,16 +292,6 @@ impl Core {
         len
     }
 
-    /// The greeting: who this side is. It acknowledges nothing: the peer may have begun anew, and
-    /// would take the number for one of its own.
-    fn probe(&self) -> Header {
-        Header {
-            sport: PROBE_PORT,
-            ext: self.greeting(),
-            ..Header::default()
-        }
-    }
-
     /// What a kernel over InfiniBand hears before anything else of this host, on each link until it has acknowledged
     /// it. It remembers what numbers this address has used, and takes a message with an old one for a
     /// repetition if it says that it is sent again, as this host's first may have to. This one never says so, and
@@ -318,15 +308,25 @@ impl Core {
             ..Header::default()
         }
     }
+}
+
+impl Connection {
+    /// The greeting: who this side is. It acknowledges nothing: the peer may have begun anew, and
+    /// would take the number for one of its own.
+    fn probe(&self) -> Header {
+        Header {
+            sport: PROBE_PORT,
+            ext: self.greeting(),
+            ..Header::default()
+        }
+    }
 
     /// One path, and the boot generation.
     pub(crate) fn greeting(&self) -> ExtArea {
         let generation = Ext::GenNum(self.generation);
         ExtArea::EMPTY.with(Ext::NPaths(1)).with(generation)
     }
-}
 
-impl Connection {
     fn push(&mut self, into: &mut Vec<Transmission>, header: &Header, payload: Bytes, fence: bool) {
         self.stream += (HEADER_LEN + payload.len()) as u64;
         into.push(Transmission::Frame(Frame {

@@ -42,6 +42,8 @@ pub(crate) struct World {
     pub(crate) hcas: Vec<MockHca>,
     pub(crate) policy: Policy,
     pub(crate) pool: fn(&mut PoolConfig),
+    /// Receive buffers of a link, where links are like those of InfiniBand.
+    pub(crate) ring: Option<u32>,
 }
 
 impl World {
@@ -54,6 +56,7 @@ impl World {
             hcas: Vec::new(),
             policy: Policy::default(),
             pool: |_| {},
+            ring: None,
         }
     }
 
@@ -91,7 +94,12 @@ impl World {
         let note = hca.clone();
         let regions =
             PoolRegions::new(Arc::new(pool)).on_release(move |key| note.note_released(key));
-        Host::builder(self.network.fabric(Some(hca)))
+        let fabric = self.network.fabric(Some(hca));
+        let fabric = match self.ring {
+            Some(ring) => fabric.like_infiniband(ring),
+            None => fabric,
+        };
+        Host::builder(fabric)
             .clock(self.clock.clone())
             .driving(Driving::Manual)
             .regions(regions)
