@@ -181,6 +181,9 @@ impl Core {
         };
         self.ports.remove(&state.addr);
         self.starved.remove(&sock);
+        for conn in &mut self.conns {
+            conn.waiters.retain(|&(waiter, _)| waiter != sock);
+        }
         self.out_bytes = self.out_bytes.saturating_sub(state.out_bytes);
         self.set_local_bit(state.addr, false);
         let regions = state.regions.drain();

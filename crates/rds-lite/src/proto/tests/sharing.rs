@@ -90,6 +90,46 @@ fn who_ignores_congestion_stops_only_its_own_link() {
     );
 }
 
+#[test]
+fn what_has_no_buffer_is_shed_and_comes_again_while_acknowledgements_go_on() {
+    let mut pair = Pair::new(|config| {
+        config.receive_budget = 2 << 20;
+        config.receive_buffer = 16 << 20;
+        config.send_buffer = 16 << 20;
+    });
+    for number in 0..6 {
+        pair.send(&vec![number; 1 << 20]);
+    }
+    pair.run(all);
+    assert!(pair.cores[1].buffers.in_use() <= 2 << 20);
+    // Maps find a buffer all the same.
+    pair.cores[0].set_local_bit(addr(0), true);
+    pair.run(all);
+    assert!(pair.conn(1).peer_map.contains(7));
+    pair.cores[0].set_local_bit(addr(0), false);
+    pair.run(all);
+    assert!(pair.conn(1).peer_map.is_empty());
+    // The other way, the pool emptied by the sender holds up nothing.
+    let mut back = Sending {
+        payload: Bytes::from_static(b"back"),
+        ..Sending::default()
+    };
+    let (from, to) = (pair.socks[1], addr(0));
+    pair.cores[1].send(pair.now, from, to, &mut back).unwrap();
+    pair.run(all);
+    pair.pass_time(Duration::from_millis(20));
+    pair.run(all);
+    assert_eq!(pair.cores[1].unsent(from), 0, "acknowledged all the same");
+    let mut got = Vec::new();
+    for _ in 0..20 {
+        got.extend(pair.received().iter().map(|message| message[0]));
+        pair.pass_time(Duration::from_millis(20));
+        pair.run(all);
+    }
+    assert_eq!(got, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(pair.unsent(), 0);
+}
+
 /// What was on its way when the socket became congested arrives: the host has the room.
 #[test]
 fn a_congested_socket_takes_what_was_on_its_way() {
