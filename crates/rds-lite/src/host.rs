@@ -12,7 +12,7 @@ mod timer;
 pub use builder::{BuildError, Driving, HostBuilder};
 pub use shutdown::ShutdownReport;
 
-pub(crate) use signal::SocketSignals;
+pub(crate) use signal::{Place, SocketSignals};
 
 use crate::fabric::Fabric;
 use crate::proto::{BindError, ConnectionInfo, Core, Counters, MessageInfo, SockId, SocketInfo};

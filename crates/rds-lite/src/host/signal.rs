@@ -37,8 +37,16 @@ pub(crate) struct Signal {
     /// The thread that serves a link waits for this.
     serving: AtomicBool,
     crowd: Arc<Crowd>,
-    wakers: Mutex<Vec<Waker>>,
+    /// Of tasks, each by its ticket.
+    wakers: Mutex<Vec<(u64, Waker)>>,
+    tickets: AtomicU64,
     raised: Condvar,
+}
+
+/// A task's place among those that wait for a signal. Dropping it gives the place up.
+pub(crate) struct Place<'a> {
+    signal: &'a Signal,
+    ticket: Option<u64>,
 }
 
 impl Signal {
@@ -49,6 +57,7 @@ impl Signal {
             serving: AtomicBool::new(false),
             crowd,
             wakers: Mutex::default(),
+            tickets: AtomicU64::new(0),
             raised: Condvar::new(),
         }
     }
@@ -72,7 +81,7 @@ impl Signal {
         drop(wakers);
         self.raised.notify_all();
         self.crowd.leave(woken.len());
-        woken.into_iter().for_each(Waker::wake);
+        woken.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     /// Runs `wait`, which listens to the bell of the crowd.
@@ -108,17 +117,57 @@ impl Signal {
         happened
     }
 
-    /// Wakes `waker` when it happens after `epoch`. Says whether it already has. Calls `waits` before
-    /// one more task waits.
-    pub(crate) fn register(&self, epoch: u64, waker: &Waker, waits: impl FnOnce()) -> bool {
-        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !wakers.iter().any(|other| other.will_wake(waker)) {
-            waits();
-            wakers.push(waker.clone());
-            self.waiting.fetch_add(1, Ordering::SeqCst);
+    /// A place for one task, which does not wait yet.
+    pub(crate) const fn place(&self) -> Place<'_> {
+        Place {
+            signal: self,
+            ticket: None,
+        }
+    }
+}
+
+impl<'a> Place<'a> {
+    /// What is waited for.
+    pub(crate) const fn signal(&self) -> &'a Signal {
+        self.signal
+    }
+
+    /// Wakes `waker`, and no earlier one of this place, when it happens after `epoch`. Says whether it
+    /// already has. Calls `waits` before one more task waits.
+    pub(crate) fn register(&mut self, epoch: u64, waker: &Waker, waits: impl FnOnce()) -> bool {
+        let signal = self.signal;
+        let next = || signal.tickets.fetch_add(1, Ordering::Relaxed);
+        let ticket = *self.ticket.get_or_insert_with(next);
+        let mut wakers = signal.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        match wakers.iter_mut().find(|place| place.0 == ticket) {
+            Some(place) => place.1.clone_from(waker),
+            None => {
+                waits();
+                wakers.push((ticket, waker.clone()));
+                signal.waiting.fetch_add(1, Ordering::SeqCst);
+            }
         }
         drop(wakers);
-        self.epoch() != epoch
+        signal.epoch() != epoch
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else {
+            return;
+        };
+        let signal = self.signal;
+        let mut wakers = signal.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(at) = wakers.iter().position(|place| place.0 == ticket) else {
+            return;
+        };
+        let gone = wakers.swap_remove(at);
+        signal.waiting.fetch_sub(1, Ordering::SeqCst);
+        // A runtime's waker may do anything when it is dropped.
+        drop(wakers);
+        signal.crowd.leave(1);
+        drop(gone);
     }
 }
 

@@ -1,9 +1,9 @@
 //! The same calls for tasks: futures of no particular runtime.
 //!
-//! They only use [`std::task::Waker`]s. A future that is dropped leaves nothing behind but a spare
-//! wake-up; a time limit is the runtime's to set.
+//! They only use [`std::task::Waker`]s. A future that is dropped leaves nothing behind; a time limit is
+//! the runtime's to set.
 
-use crate::host::SocketSignals;
+use crate::host::Place;
 use crate::proto::{Received, SendError, Sending};
 use crate::socket::receiving::next;
 use crate::socket::{Incoming, Readiness, RecvError, Socket};
@@ -15,8 +15,9 @@ use std::task::{Context, Poll};
 impl Socket {
     /// As [`recv`](Self::recv).
     pub fn recv_async(&self) -> impl Future<Output = Result<Incoming, RecvError>> + Send + '_ {
-        poll_fn(|task| {
-            self.poll_when(task, true, || {
+        let mut place = self.signals.readable.place();
+        poll_fn(move |task| {
+            self.poll_when(task, &mut place, || {
                 not_now(self.look_for(next), |error| *error == RecvError::WouldBlock)
             })
         })
@@ -26,8 +27,9 @@ impl Socket {
     pub fn recv_message_async(
         &self,
     ) -> impl Future<Output = Result<Received, RecvError>> + Send + '_ {
-        poll_fn(|task| {
-            self.poll_when(task, true, || {
+        let mut place = self.signals.readable.place();
+        poll_fn(move |task| {
+            self.poll_when(task, &mut place, || {
                 not_now(self.try_recv_message(), |error| {
                     *error == RecvError::WouldBlock
                 })
@@ -45,13 +47,14 @@ impl Socket {
             payload: message,
             ..Sending::default()
         };
+        let mut place = self.signals.writable.place();
         poll_fn(move |task| {
             let mut send = || {
                 not_now(self.try_send_message(&mut sending, to), |error| {
                     matches!(error, SendError::WouldBlock | SendError::Congested(_))
                 })
             };
-            self.poll_when(task, false, &mut send)
+            self.poll_when(task, &mut place, &mut send)
         })
     }
 
@@ -60,8 +63,9 @@ impl Socket {
         &self,
         to: SocketAddr,
     ) -> impl Future<Output = Result<(), SendError>> + Send + '_ {
+        let mut place = self.signals.writable.place();
         poll_fn(move |task| {
-            self.poll_when(task, false, || match self.readiness(to) {
+            self.poll_when(task, &mut place, || match self.readiness(to) {
                 Ok(Readiness::Writable) => Poll::Ready(Ok(())),
                 Ok(_) => Poll::Pending,
                 Err(error) => Poll::Ready(Err(error)),
@@ -73,21 +77,17 @@ impl Socket {
     fn poll_when<T>(
         &self,
         task: &Context<'_>,
-        to_receive: bool,
+        place: &mut Place<'_>,
         mut attempt: impl FnMut() -> Poll<T>,
     ) -> Poll<T> {
-        let SocketSignals {
-            readable, writable, ..
-        } = &*self.signals;
-        let signal = if to_receive { readable } else { writable };
         loop {
-            let epoch = signal.epoch();
+            let epoch = place.signal().epoch();
             if let ready @ Poll::Ready(_) = attempt() {
                 return ready;
             }
             self.send_held();
             let waits = || self.host.shared.task_waits();
-            if !signal.register(epoch, task.waker(), waits) {
+            if !place.register(epoch, task.waker(), waits) {
                 return Poll::Pending;
             }
         }
