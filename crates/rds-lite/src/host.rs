@@ -7,6 +7,8 @@ mod links;
 mod memory;
 mod shutdown;
 mod signal;
+#[cfg(test)]
+mod tests;
 mod timer;
 
 pub use builder::{BuildError, Driving, HostBuilder};

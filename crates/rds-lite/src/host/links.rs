@@ -96,15 +96,30 @@ impl OpenLink {
                 return;
             };
             self.again.store(false, Ordering::SeqCst);
-            self.drain(shared, id, &mut batch);
+            let follows = self.drain(shared, id, &mut batch);
+            drop(batch);
+            // Not while others are kept from sending.
+            if follows {
+                shared.with(|_| ());
+            }
         }
     }
 
-    fn drain(&self, shared: &Shared, id: LinkId, batch: &mut Vec<Transmission>) {
+    /// Hands over what the core has. Says whether something follows from that which is to be carried out.
+    fn drain(&self, shared: &Shared, id: LinkId, batch: &mut Vec<Transmission>) -> bool {
+        let mut follows = false;
         loop {
-            let all = shared.lock().transmit(shared.clock.now(), id, batch);
+            let (all, armed) = {
+                let mut core = shared.lock();
+                let all = core.transmit(shared.clock.now(), id, batch);
+                follows |= core.has_events();
+                (all, core.take_armed())
+            };
+            if let Some(at) = armed {
+                shared.timer.arm(at);
+            }
             if batch.is_empty() {
-                return;
+                return follows;
             }
             let writable = self.writable.load(Ordering::SeqCst);
             let open = self.link.transmit(batch);
@@ -112,11 +127,11 @@ impl OpenLink {
                 shared.lock().set_blocked(id, true);
                 // The fabric may have said otherwise before the core was told.
                 if self.writable.load(Ordering::SeqCst) == writable {
-                    return;
+                    return follows;
                 }
                 shared.lock().set_blocked(id, false);
             } else if all {
-                return;
+                return follows;
             }
         }
     }

@@ -263,6 +263,11 @@ impl Core {
         into.append(&mut self.events);
     }
 
+    /// Whether anything is to be done.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// When [`tick`](Self::tick) is to be called next.
     pub fn deadline(&self) -> Option<Time> {
         self.conns.iter().filter_map(Connection::deadline).min()
