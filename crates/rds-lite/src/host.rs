@@ -3,6 +3,7 @@
 mod builder;
 mod crowd;
 mod drive;
+mod estates;
 mod links;
 mod memory;
 mod shutdown;
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) fabric: Arc<dyn Fabric>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) memory: Memory,
+    pub(crate) estates: Arc<estates::Estates>,
     pub(crate) buffers: Arc<crate::proto::BufPool>,
     pub(crate) links: Links,
     pub(crate) signals: RwLock<HashMap<SockId, Arc<SocketSignals>>>,

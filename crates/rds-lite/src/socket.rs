@@ -132,7 +132,8 @@ impl Socket {
         shared.with(|core| core.set_buffers(self.id, None, Some(bytes)));
     }
 
-    /// Closes the socket, as dropping it does.
+    /// Closes the socket, as dropping it does. If it has lent memory this waits for the keys to die, at most
+    /// the host's [`shutdown_timeout`](crate::proto::Config::shutdown_timeout).
     pub fn close(self) {}
 
     pub(crate) fn blocks(&self) -> bool {
@@ -192,7 +193,7 @@ impl Drop for Socket {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&self.id);
-        shared.memory.abandon(regions);
+        shared.abandon(regions);
     }
 }
 

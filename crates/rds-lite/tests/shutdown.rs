@@ -89,6 +89,25 @@ fn a_backend_that_does_not_come_back_holds_no_host() {
 }
 
 #[test]
+fn a_backend_that_does_not_come_back_holds_no_socket() {
+    let (host, socket, let_go) = stuck(Duration::from_millis(50));
+    // One after the other, behind the same backend.
+    for port in 6..10 {
+        let socket = host
+            .bind(SocketAddr::new(socket.local_addr().ip(), port))
+            .unwrap();
+        socket
+            .get_mr(vec![0; 64], Access::REMOTE_WRITE, MrFlags::empty())
+            .unwrap();
+        drop(socket);
+    }
+    drop(let_go);
+    while !host.shut_down().is_complete() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn what_is_lent_at_the_end_of_a_host_is_reported_until_it_is_given_back() {
     let (host, socket, let_go) = stuck(Duration::from_secs(60));
     drop(let_go);

@@ -101,6 +101,7 @@ impl HostBuilder {
                 fabric,
                 clock,
                 memory: Memory::new(regions, sink),
+                estates: Arc::default(),
                 buffers,
                 links: Links::default(),
                 signals: RwLock::new(HashMap::new()),

@@ -136,21 +136,6 @@ impl Memory {
         }
     }
 
-    /// Ends the leases of a socket that is gone, and sees to it that their keys die.
-    pub(crate) fn abandon(&self, regions: Vec<(Cookie, Box<dyn Leased>)>) {
-        if regions.is_empty() {
-            return;
-        }
-        for (_, lease) in regions {
-            lease.release();
-        }
-        if let Some(pool) = self.regions()
-            && !pool.flush()
-        {
-            tracing::warn!("not all keys of a closed socket are dead yet");
-        }
-    }
-
     /// Gives buffers whose keys are dead to their owners.
     pub(crate) fn reclaim(&self, shared: &Shared) {
         let Some(pool) = self.regions() else {

@@ -70,7 +70,8 @@ pub struct Config {
     /// as in the kernel.
     pub flow_control: bool,
     /// How long the end of the host takes at most: half of it is for the fabric to end its threads, the
-    /// rest for the pool to kill the keys that were released. Defaults to 10 s.
+    /// rest for the pool to kill the keys that were released. Also how long the end of a socket waits for the
+    /// keys of what it had lent. Defaults to 10 s.
     pub shutdown_timeout: Duration,
     /// Whether pings are answered. Defaults to true.
     pub answer_pings: bool,

@@ -164,7 +164,7 @@ impl Socket {
         match shared.with(|core| core.add_region(self.id, region)) {
             Ok(()) => Ok(cookie),
             Err(region) => {
-                shared.memory.abandon(vec![(cookie, region.lease)]);
+                shared.abandon(vec![(cookie, region.lease)]);
                 Err(MrError::Closed)
             }
         }
