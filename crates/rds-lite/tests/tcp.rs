@@ -72,7 +72,7 @@ fn memory_is_refused_with_a_clear_error() {
     let refused = a.get_mr(vec![0; 8], mr_core::Access::all(), MrFlags::empty());
     assert!(matches!(
         refused,
-        Err(MrError::Unsupported { fabric: "tcp" })
+        Err(MrError::Unsupported { fabric: "tcp", buffer: Some(buffer) }) if buffer == [0; 8]
     ));
     let op = RdmaOp::new(Cookie::from_bits(1));
     let refused = a.rdma_write(at(2, 6), op, vec![0; 8]);

@@ -227,14 +227,14 @@ impl Core {
         self.sockets.get(sock).map_or(0, |state| state.out_messages)
     }
 
-    /// Gives a region to a socket. `Err` gives it back: the socket is closed.
+    /// Gives a region to a socket. `Err` gives it back: the socket or the host is closed.
     pub fn add_region(&mut self, sock: SockId, region: Region) -> Result<(), Region> {
         match self.sockets.get_mut(sock) {
-            Some(state) => {
+            Some(state) if !self.closed => {
                 state.regions.insert(region);
                 Ok(())
             }
-            None => Err(region),
+            _ => Err(region),
         }
     }
 

@@ -82,6 +82,8 @@ pub enum MrError {
     Unsupported {
         /// The fabric.
         fabric: &'static str,
+        /// The buffer that was to be lent, if there was one.
+        buffer: Option<Vec<u8>>,
     },
     /// The pool gave none.
     #[error("no region: {reason}")]
@@ -106,7 +108,7 @@ pub enum MrError {
     )]
     NotZeroBased {
         /// The buffer, unless its key could not be killed: then it comes back through
-        /// [`Socket::reclaim`](crate::Socket::reclaim).
+        /// [`Socket::reclaim`](crate::Socket::reclaim), with a cookie that has the offset 0.
         buffer: Option<Vec<u8>>,
     },
     /// The cookie is not of this socket, or its region has been released.
@@ -114,7 +116,11 @@ pub enum MrError {
     UnknownCookie,
     /// The host is shut down.
     #[error("the host is shut down")]
-    Closed,
+    Closed {
+        /// The buffer, unless its key could not be killed: then it comes back through
+        /// [`Socket::reclaim`](crate::Socket::reclaim).
+        buffer: Option<Vec<u8>>,
+    },
 }
 
 /// Tells somebody that a key was released.

@@ -126,7 +126,8 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// [`MrError`], which gives the buffer back unless the pool had to keep it.
+    /// [`MrError`], which gives the buffer back; unless the pool had to keep it, or its key could not be
+    /// killed, which the error says.
     pub fn get_mr(
         &self,
         buffer: Vec<u8>,
@@ -137,7 +138,8 @@ impl Socket {
         let fabric = shared.fabric.name();
         let pool = shared.memory.regions();
         let Some(pool) = pool.filter(|_| shared.fabric.kind().rdma) else {
-            return Err(MrError::Unsupported { fabric });
+            let buffer = Some(buffer);
+            return Err(MrError::Unsupported { fabric, buffer });
         };
         if buffer.len() > MAX_MESSAGE {
             return Err(MrError::TooLong { buffer });
@@ -151,7 +153,12 @@ impl Socket {
         };
         let lease = pool.lease(buffer, access, patience)?;
         let Ok(offset) = u32::try_from(lease.remote_addr()) else {
-            let buffer = lease.invalidate().ok();
+            let cookie = Cookie::new(lease.key(), 0);
+            let buffer = self.take_back(Region {
+                cookie,
+                flags,
+                lease,
+            });
             return Err(MrError::NotZeroBased { buffer });
         };
         let cookie = Cookie::new(lease.key(), offset);
@@ -164,9 +171,18 @@ impl Socket {
         match shared.with(|core| core.add_region(self.id, region)) {
             Ok(()) => Ok(cookie),
             Err(region) => {
-                shared.abandon(vec![(cookie, region.lease)]);
-                Err(MrError::Closed)
+                let buffer = self.take_back(region);
+                Err(MrError::Closed { buffer })
             }
+        }
+    }
+
+    /// The buffer of a region that nobody gets. If its key does not die it comes back through
+    /// [`reclaim`](Self::reclaim).
+    fn take_back(&self, region: Region) -> Option<Vec<u8>> {
+        match self.host.shared.memory.free(self.id, region, true) {
+            FreeOutcome::Dead(buffer) => Some(buffer),
+            FreeOutcome::InProgress => None,
         }
     }
 
@@ -196,7 +212,8 @@ impl Socket {
         let shared = &self.host.shared;
         let fabric = shared.fabric.name();
         let pool = shared.memory.regions();
-        let pool = pool.ok_or(MrError::Unsupported { fabric })?;
+        let buffer = None;
+        let pool = pool.ok_or(MrError::Unsupported { fabric, buffer })?;
         let dead = shared.memory.flush(&**pool);
         shared.memory.reclaim(shared);
         Ok(dead)
