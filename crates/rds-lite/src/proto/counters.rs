@@ -96,8 +96,8 @@ counters! {
     lite_bad_introductions,
     /// Messages sent again.
     lite_retransmitted,
-    /// Messages shed for want of receive buffers; they come again, unless the peer is a kernel and its
-    /// TCP connection had ended.
+    /// Messages shed for want of receive buffers. Those of peers come again, unless the peer is a kernel and its
+    /// TCP connection had ended; those from this host do not, and the sender is told.
     lite_shed,
     /// Times that nothing was read from a kernel's TCP connection for want of receive buffers: what is
     /// shed does not come again there.

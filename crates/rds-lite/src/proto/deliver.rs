@@ -1,6 +1,8 @@
 //! From a message to the socket that it is for.
 
-use crate::proto::{Buf, Core, Event, Received, Sending, SockId, outgoing};
+use crate::proto::{
+    Buf, Core, Event, FailReason, Notification, Received, Sending, SockId, outgoing,
+};
 use crate::rdma::{Cookie, MrFlags};
 use crate::wire::{Ext, ExtArea, Header, PROBE_PORT};
 use mr_core::RemoteKey;
@@ -100,10 +102,10 @@ impl Core {
             self.counters.lite_shed += 1;
             self.notify(
                 sock,
-                crate::proto::Notification::SendFailed {
+                Notification::SendFailed {
                     to,
                     id: self.next_id - 1,
-                    reason: crate::proto::FailReason::Canceled,
+                    reason: FailReason::NoBuffer,
                 },
             );
             return;

@@ -70,6 +70,8 @@ pub enum Status {
 pub enum FailReason {
     /// The sender has taken it back.
     Canceled,
+    /// It was for a socket of the same host, whose receive budget was used up.
+    NoBuffer,
     /// The peer has begun anew, or has forgotten this host.
     PeerRestarted,
 }
