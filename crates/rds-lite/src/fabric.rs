@@ -25,8 +25,9 @@ use crate::proto::{Greeting, RdmaWork};
 
 /// Carries frames between hosts.
 ///
-/// No method may call the sink before it returns, and none may block for longer than a system call
-/// takes: the host calls from its applications' threads.
+/// The host calls from its applications' threads: no method may call the sink before it returns, and none
+/// may block for longer than a system call takes. Except for two: [`pump`](Self::pump) is there to call sinks,
+/// and [`shut_down`](Self::shut_down) waits as long as it is told.
 pub trait Fabric: Send + Sync + 'static {
     /// What it is called in messages and options.
     fn name(&self) -> &'static str;

@@ -151,7 +151,9 @@ impl Host {
 
     /// Shuts the host down: sends nothing more, refuses everything, kills all released keys. Returns
     /// within [`Config::shutdown_timeout`](crate::proto::Config::shutdown_timeout), whatever the fabric
-    /// and the pool's backend do, and says what is left behind. May be called again.
+    /// and the pool's backend do, and says what is left behind; but under
+    /// [`Driving::Manual`] the pool kills its keys in the caller's thread, and takes as long as its backend does. May
+    /// be called again.
     pub fn shut_down(&self) -> ShutdownReport {
         self.shared.shut_down()
     }

@@ -14,7 +14,8 @@ pub struct Config {
     /// Bytes queued at a socket above which its port is announced as congested, until fewer than
     /// half are. What is on its way still arrives. Defaults to 4 MiB.
     pub receive_buffer: usize,
-    /// Bytes that all sockets together may have queued or unacknowledged. Defaults to 128 MiB.
+    /// Bytes that all sockets together may have queued or unacknowledged. At least 1 MiB, the longest
+    /// message. Defaults to 128 MiB.
     pub send_budget: usize,
     /// Bytes of all received messages: being received, queued, or held by the application. Data
     /// beyond is shed: it is not acknowledged, and sent again later. A socket that is congested and takes up
@@ -46,21 +47,26 @@ pub struct Config {
     /// to 20 ms.
     pub ack_delay: Duration,
     /// How long a message may be unacknowledged before it is sent again, and as long again before
-    /// the link is given up. A peer has twice this from one fragment of a message to the next. Defaults to
-    /// 5 s.
+    /// the link is given up; one that goes with an RDMA operation is never sent again, and the link is given
+    /// up at once. A peer has twice this from one fragment of a message to the next. At least 1 us.
+    /// Defaults to 5 s.
     pub ack_timeout: Duration,
-    /// How long a peer has for its greeting. Defaults to 1 s.
+    /// How long a peer has for its greeting, where links begin with a probe. Not used where a dial says who a
+    /// peer is ([`Greeting::Connect`](crate::proto::Greeting::Connect)): a kernel that has to acknowledge the
+    /// opening there has [`ack_timeout`](Self::ack_timeout) for that. Defaults to 1 s.
     pub greet_timeout: Duration,
     /// The first pause between attempts to connect; the pause is random below a bound that
-    /// doubles. The first attempt after a loss is immediate. Defaults to 1 ms, as the kernel's.
+    /// doubles. The first attempt after a loss is immediate. At least 1 us. Defaults to 1 ms, as the
+    /// kernel's.
     pub reconnect_min: Duration,
-    /// The longest pause between attempts to connect. Defaults to 1 s, as the kernel's.
+    /// The longest pause between attempts to connect. At least `reconnect_min`. Defaults to 1 s, as the
+    /// kernel's.
     pub reconnect_max: Duration,
     /// Attempts to connect while nothing waits for the connection; after these it rests until it is
     /// needed. Defaults to 5.
     pub idle_attempts: u32,
     /// When a congestion map is sent again after a change, in case it was lost; the time doubles up
-    /// to 64 times. Defaults to 1 s.
+    /// to 64 times. At least 1 ms. Defaults to 1 s.
     pub map_refresh: Duration,
     /// The version that a dial proposes first, where the fabric carries versions; after a rejection
     /// it is 3.1. What a peer asks for is answered in any case. Defaults to 3.1, as in the kernel.

@@ -222,7 +222,7 @@ impl Core {
         !self.closed && self.sockets.get(sock).is_some()
     }
 
-    /// Bytes and messages of a socket that are queued or unacknowledged.
+    /// Messages of a socket that are queued or unacknowledged.
     pub fn unsent(&self, sock: SockId) -> usize {
         self.sockets.get(sock).map_or(0, |state| state.out_messages)
     }
