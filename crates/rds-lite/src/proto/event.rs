@@ -68,12 +68,6 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// The fabric reports its end.
-    #[error("the link ended")]
-    Ended,
-    /// It could not be made.
-    #[error("the peer could not be reached")]
-    Unreachable,
     /// A header was damaged.
     #[error("a header was damaged")]
     BadHeader,
@@ -98,9 +92,6 @@ pub enum DropReason {
     /// The peer has made another link.
     #[error("the peer has made another link")]
     Replaced,
-    /// The HCA refused an RDMA operation.
-    #[error("an RDMA operation was refused")]
-    Refused,
     /// The host shuts down.
     #[error("the host shuts down")]
     Closed,

@@ -203,11 +203,6 @@ impl Core {
         }
     }
 
-    /// Whether messages are being shed on any link.
-    pub fn is_shedding(&self) -> bool {
-        self.conns.iter().any(|conn| conn.shedding)
-    }
-
     /// Where not every peer acknowledges, those do that sum their headers.
     fn expect_acks(&mut self, now: Time, index: usize) {
         let by = now + self.config.ack_timeout;
