@@ -317,7 +317,7 @@ impl Core {
 
     fn go_down(&mut self, now: Time, index: usize) {
         self.step(index, LinkEvent::Lost);
-        self.conns[index].down_since = self.now;
+        self.conns[index].down_since = now;
         self.end_link(index);
         self.schedule_dial(now, index);
     }
