@@ -2,6 +2,7 @@
 
 mod introduce;
 mod kernel;
+mod peers;
 mod sharing;
 mod sockets;
 
